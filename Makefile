@@ -1,0 +1,50 @@
+# Everything runs in a virtual environment that the first target to need it makes.
+
+# PYTHON makes the environment; one that is there already keeps the Python it has.
+PYTHON ?= python3
+VENV ?= .venv
+# What pip installs: `-e .` follows the source, `.` is the regular install a user gets.
+INSTALL ?= -e .
+# Further arguments of the job, e.g. make test ARGS="-k smoother".
+ARGS ?=
+
+MINOR := $(shell $(firstword $(wildcard $(VENV)/bin/python) $(PYTHON)) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+CONSTRAINTS := $(wildcard constraints-$(MINOR).txt)
+
+.PHONY: help demo test lint types bench clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/installed-dev ## a small run from data to posterior
+	$(VENV)/bin/python -m sparse_lds.experiments.demo $(ARGS)
+
+test: $(VENV)/installed-dev ## the tests
+	$(VENV)/bin/pytest -n 2 $(ARGS)
+
+lint: $(VENV)/installed-dev ## lint and format, changing nothing
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/installed-dev ## static types
+	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+bench: $(VENV)/installed-bench ## timings against other packages
+	$(VENV)/bin/python benchmarks/estep.py $(ARGS)
+
+clean: ## remove what builds and tests leave behind; the environment stays
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name .venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp of an extra: pip runs again only when what is asked for has changed.
+$(VENV)/installed-%: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "installing into $(VENV); the first time takes a few minutes"
+	$(VENV)/bin/python -m pip install -qq $(addprefix -c ,$(CONSTRAINTS)) $(INSTALL)[$*]
+	@touch $@
+
+$(VENV)/bin/python:
+	@case "$(MINOR)" in 3.11|3.12|3.13) ;; *) \
+		echo "sparse-lds needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $(or $(MINOR),not there); try make PYTHON=python3.12"; \
+		exit 1;; esac
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,1 @@
+"""The evaluation of the paper: lab data, forecasts, tables and figures."""

@@ -1,0 +1,1 @@
+"""How the parameters of a linear dynamical system are learned from a cohort."""

@@ -1,0 +1,430 @@
+"""A cohort: N sequences of unequal length with d channels, any cell possibly missing."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from numbers import Real
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the numbers of a cohort mean: the static, hashable part of a jit argument.
+
+    user's value = shift + scale · stored value, channel by channel.
+    """
+
+    ids: tuple
+    channels: tuple[str, ...]
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    starts: tuple | None = None  # each sequence's first time; None: all start at 0
+    step: Any = 1  # the time between two steps: a number or a pandas Timedelta
+
+    @cached_property
+    def _key(self) -> tuple:
+        return self.ids, self.channels, self.shift, self.scale, self.starts, self.step
+
+    @cached_property
+    def _hash(self) -> int:  # cached, because jit hashes its static fields at every call
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other) -> bool:
+        same = isinstance(other, Labels) and self._hash == other._hash
+        return self is other or (same and self._key == other._key)
+
+    def __reduce__(self):  # a string's hash holds in one process only: it must not be pickled
+        return Labels, self._key
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cohort:
+    """N sequences of up to T steps with d channels; a pytree. Build it with a `from_…` constructor.
+
+    Values are float64 on the host: the parameters decide the precision of a computation.
+    """
+
+    y: np.ndarray  # (N, T, d), 0.0 where missing or beyond a sequence's length
+    mask: np.ndarray  # (N, T, d) bool, True where a cell was observed
+    lengths: np.ndarray  # (N,) int32
+    complete: bool  # no cell is missing within any sequence's own length
+    labels: Labels
+
+    @classmethod
+    def from_sequences(cls, sequences: Iterable, *, ids=None, channels=None) -> "Cohort":
+        """From (T_n, d) arrays, NaN for missing. Default ids are 0, 1, …; channels y0, y1, …"""
+        sequences = list(sequences)
+        ids = _ids(ids, len(sequences))
+        d = None
+        for name, x in zip(ids, sequences, strict=True):
+            try:
+                shape = np.shape(x)
+            except ValueError as error:
+                raise ValueError(f"sequence {name!r} is not an array: {error}") from error
+            if len(shape) != 2:
+                hint = "; for one channel use x.reshape(-1, 1)" if len(shape) == 1 else ""
+                raise ValueError(f"sequence {name!r} is {shape}, not (steps, channels){hint}")
+            d = shape[1] if d is None else d
+            if shape[1] != d:
+                raise ValueError(f"sequence {name!r} has {shape[1]} channels, the first has {d}")
+        labels = _labels(ids, channels, d)
+        arrays = [
+            _floats(x, lambda at, n=n: _cell(labels, n, *at)) for n, x in enumerate(sequences)
+        ]
+        lengths = np.array([len(x) for x in arrays])
+        values = np.full((len(arrays), lengths.max(), len(labels.channels)), np.nan)
+        values[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(arrays)
+        return _build(values, lengths, labels)
+
+    @classmethod
+    def from_array(cls, y, *, lengths=None, ids=None, channels=None) -> "Cohort":
+        """From one (N, T, d) array, NaN for missing.
+
+        Without `lengths` every sequence has length T, and NaNs at its end are missing steps. With
+        `lengths`, whatever stands beyond them is ignored.
+        """
+        shape = np.shape(y)
+        if len(shape) != 3:
+            raise ValueError(f"y has shape {shape}; it must be (sequences, steps, channels)")
+        labels = _labels(_ids(ids, shape[0]), channels, shape[2])
+        lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
+        if lengths.shape != shape[:1] or lengths.dtype.kind not in "iu":
+            raise ValueError(f"lengths is {lengths}; give {shape[0]} integers, one a sequence")
+        return _build(_floats(y, lambda at: _cell(labels, *at)), lengths, labels)
+
+    @classmethod
+    def from_wide(
+        cls, frame: pd.DataFrame, *, id="id", time="time", channels=None, step=None
+    ) -> "Cohort":
+        """From a DataFrame with a row for each (id, time) and a column for each channel.
+
+        `channels` are the columns to take, by default all others. Integer times count steps. Real
+        times and dates need `step`, a number or a duration such as "8h", and must lie on that grid
+        from the sequence's first time on. Steps without a row are missing.
+        """
+        table = _check_frame(frame, [id, time, *([] if channels is None else channels)])
+        names = [c for c in table if c not in (id, time)] if channels is None else list(channels)
+        if not names:
+            raise ValueError(f"frame has no column for a channel beside {id!r} and {time!r}")
+        channel, value = f"channel beside {id}, {time}", f"value beside {id}, {time}"  # new names
+        parts = [
+            table[[id, time, c]].rename(columns={c: value}).assign(**{channel: c}) for c in names
+        ]
+        return cls.from_long(
+            pd.concat(parts), id=id, time=time, channel=channel, value=value, step=step
+        )
+
+    @classmethod
+    def from_long(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        id="id",
+        time="time",
+        channel="channel",
+        value="value",
+        channels=None,
+        step=None,
+    ) -> "Cohort":
+        """From a DataFrame with a row for each (id, time, channel); times as in `from_wide`.
+
+        Channels come in order of appearance. `channels` selects and orders them; a sequence without
+        a row in any of them is left out.
+        """
+        table = _check_frame(frame, [id, time, channel, value])
+        code, found = _factorize(table, channel)
+        names = found = [str(c) for c in found]
+        if channels is not None:
+            names = [str(c) for c in channels]
+            if not names or set(names) - set(found):
+                raise ValueError(f"channels={channels} are not all in column {channel!r}: {found}")
+            code = np.array([names.index(c) if c in names else -1 for c in found])[code]
+            table, code = table[code >= 0], code[code >= 0]
+
+        def name_row(row, j=None):
+            who, when = (table[c].iloc[[row]].tolist()[0] for c in (id, time))
+            what = "" if j is None else f", channel {names[j]!r}"
+            return f"sequence {who!r}, time {when}{what}"
+
+        cells = _floats(table[value], lambda at: name_row(at[0], code[at[0]]))
+        person, ids = _factorize(table, id)
+        index, starts, step = _steps(table[time], person, step, name_row)
+        labels = _labels(_ids(ids, len(ids)), names, len(names), starts, step)
+        values = np.full((len(ids), index.max() + 1, len(names)), np.nan)
+        place = np.ravel_multi_index((person, index, code), values.shape)
+        for row in np.flatnonzero(pd.Series(place).duplicated()):
+            raise ValueError(f"{name_row(row, code[row])} is there twice; average or drop repeats")
+        values.reshape(-1)[place] = cells
+        lengths = np.zeros(len(ids), dtype=int)
+        np.maximum.at(lengths, person, index + 1)
+        return _build(values, lengths, labels)
+
+    @property
+    def n_sequences(self) -> int:
+        return self.y.shape[0]
+
+    @property
+    def n_steps(self) -> int:
+        """The length T of the longest sequence."""
+        return self.y.shape[1]
+
+    @property
+    def n_channels(self) -> int:
+        return self.y.shape[2]
+
+    @property
+    def n_observed(self):
+        """The number of observed cells."""
+        return self.mask.sum()
+
+    @property
+    def ids(self) -> tuple:
+        return self.labels.ids
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return self.labels.channels
+
+    def __len__(self) -> int:
+        return self.n_sequences
+
+    def __repr__(self) -> str:
+        n, d = len(self.ids), len(self.channels)
+        text = f"Cohort({n} sequence{'s' * (n > 1)}, {d} channel{'s' * (d > 1)}"
+        try:  # in a traceback the leaves may be tracers, or anything
+            lengths, mask = np.asarray(self.lengths, int), np.asarray(self.mask, bool)
+            low, high, share = lengths.min(), lengths.max(), 1 - mask.sum() / (lengths.sum() * d)
+        except (TypeError, ValueError, RuntimeError):
+            return f"{text}, no values)"
+        span = f"length {low}" if low == high else f"lengths {low}–{high}"
+        missing = "no cell missing" if self.complete else f"{100 * share:.3g}% of cells missing"
+        return f"{text}, {span}, {missing})"
+
+    def sequence(self, i: int) -> np.ndarray:
+        """The i-th sequence (T_n, d), NaN where missing."""
+        T = self.lengths[i]
+        return np.where(self.mask[i, :T], self.y[i, :T], np.nan)
+
+    def sequences(self) -> list[np.ndarray]:
+        return [self.sequence(i) for i in range(len(self))]
+
+    def take(self, indices) -> "Cohort":
+        """The sub-cohort at `indices`: integers, a slice or a boolean mask. Ids are kept.
+
+        None may be taken twice: for a bootstrap give the sequences to `from_sequences`.
+        """
+        pick: Any = indices if isinstance(indices, slice) else np.array(indices, ndmin=1)
+        chosen = np.arange(len(self))[pick if np.size(pick) else slice(0)]
+        ids = _ids([self.ids[i] for i in chosen], len(chosen))
+        starts = self.labels.starts and tuple(self.labels.starts[i] for i in chosen)
+        values = np.where(self.mask[chosen], self.y[chosen], np.nan)
+        return _build(values, self.lengths[chosen], replace(self.labels, ids=ids, starts=starts))
+
+    def standardize(self, shift=None, scale=None) -> "Cohort":
+        """Store (value − shift) / scale: by default mean and sd of each channel's observed cells.
+
+        `shift` and `scale` are in the user's units, so a second call replaces the first.
+        """
+        units = np.asarray(self.to_units(self.y))
+        observed = [units[..., j][self.mask[..., j]] for j in range(self.n_channels)]
+        for name, x in zip(self.channels, observed, strict=True):
+            if x.size == 0 and (shift is None or scale is None):
+                raise ValueError(f"channel {name!r} has no observed cell: give shift and scale")
+            if scale is None and x.min() == x.max():
+                raise ValueError(f"channel {name!r} is constant ({x[0]}): drop it or give scale")
+        shift = self._per_channel("shift", [x.mean() for x in observed] if shift is None else shift)
+        scale = self._per_channel("scale", [x.std() for x in observed] if scale is None else scale)
+        if min(scale) <= 0:
+            raise ValueError(f"scale is {scale}; every entry must be positive")
+        y = np.where(self.mask, (units - np.array(shift)) / np.array(scale), 0.0)
+        return replace(self, y=_frozen(y), labels=replace(self.labels, shift=shift, scale=scale))
+
+    def standardize_like(self, other: "Cohort") -> "Cohort":
+        """Standardise with the shift and scale of another cohort: test data like training data."""
+        if self.channels != other.channels:
+            raise ValueError(f"channels are {self.channels}, the other cohort's {other.channels}")
+        return self.standardize(other.labels.shift, other.labels.scale)
+
+    def to_units(self, values):
+        """Means or values (..., d) in the user's units: shift + scale · value."""
+        x = self._floating(values, 1)
+        shape = (1,) * (x.ndim - 1) + (-1,)  # of equal rank: JAX may be set to refuse promotion
+        shift, scale = (np.array(v, x.dtype) for v in (self.labels.shift, self.labels.scale))
+        return shift.reshape(shape) + scale.reshape(shape) * x
+
+    def to_units_cov(self, cov):
+        """Covariances (..., d, d) in the user's units: scale_i scale_j cov_ij."""
+        x = self._floating(cov, 2)
+        scale = np.outer(self.labels.scale, self.labels.scale).astype(x.dtype)
+        return scale.reshape((1,) * (x.ndim - 2) + scale.shape) * x
+
+    def to_dataframe(self, units: bool = True, *, id="id", time="time") -> pd.DataFrame:
+        """One row for each step, NaN where missing; columns id, time and the channels.
+
+        `units=False` gives the stored values. The inverse is
+        `Cohort.from_wide(frame, step=cohort.labels.step)`.
+        """
+        if {id, time} & set(self.channels):
+            raise ValueError(f"a channel is named {id!r} or {time!r}: give other id=, time=")
+        inside = np.arange(self.n_steps) < np.asarray(self.lengths)[:, None]
+        n, t = np.nonzero(inside)
+        values = np.where(self.mask, self.to_units(self.y) if units else self.y, np.nan)[inside]
+        starts = pd.Series(self.labels.starts or [0] * len(self))
+        times = starts.iloc[n].reset_index(drop=True) + pd.Series(t) * self.labels.step
+        frame = pd.DataFrame({id: pd.Series(self.ids).iloc[n].to_numpy(), time: times})
+        return frame.join(pd.DataFrame(values, columns=list(self.channels)))
+
+    def _per_channel(self, name: str, values) -> tuple[float, ...]:
+        x = np.asarray(values, dtype=np.float64)
+        if x.shape not in ((), (self.n_channels,)) or not np.isfinite(x).all():
+            raise ValueError(f"{name} is {values}; give a finite number for each channel")
+        return tuple(np.broadcast_to(x, (self.n_channels,)).tolist())
+
+    def _floating(self, values, ndim: int):
+        x = values if isinstance(values, jax.Array) else np.asarray(values)
+        if x.shape[-ndim:] != (len(self.channels),) * ndim:
+            raise ValueError(f"values have shape {x.shape}; the channels are {self.channels}")
+        return x if x.dtype.kind == "f" else x.astype(float)
+
+
+jax.tree_util.register_dataclass(Cohort, ["y", "mask", "lengths"], ["complete", "labels"])
+
+
+def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
+    """The one way to a cohort: from values (N, T, d) with NaN for missing."""
+    lengths, T = np.asarray(lengths), values.shape[1]
+    for n in np.flatnonzero((lengths < 1) | (lengths > T)):
+        raise ValueError(f"sequence {labels.ids[n]!r} has length {lengths[n]}, not 1 to {T} steps")
+    values = values[:, : lengths.max()]
+    inside = (np.arange(values.shape[1]) < lengths[:, None])[:, :, None]
+    for at in map(tuple, np.argwhere(np.isinf(values) & inside)):
+        raise ValueError(f"{_cell(labels, *at)} is {values[at]}; use NaN for a missing cell")
+    mask = inside & ~np.isnan(values)
+    y = np.where(mask, values, 0.0)
+    complete = bool(mask.sum() == lengths.sum() * len(labels.channels))
+    return Cohort(_frozen(y), _frozen(mask), _frozen(lengths.astype(np.int32)), complete, labels)
+
+
+def _frozen(x: np.ndarray) -> np.ndarray:
+    x.setflags(write=False)  # JAX may share this memory with arrays it takes for constant
+    return x
+
+
+def _ids(ids, n: int) -> tuple:
+    if n == 0:
+        raise ValueError("a cohort needs at least one sequence, and there is none")
+    ids = tuple(range(n) if ids is None else ids)
+    ids = tuple(i.item() if isinstance(i, np.generic) else i for i in ids)
+    if len(ids) != n:
+        raise ValueError(f"ids has {len(ids)} entries for {n} sequences")
+    _check_unique(ids, "ids")
+    return ids
+
+
+def _labels(ids: tuple, channels, d, starts=None, step=1) -> Labels:
+    if isinstance(channels, str):
+        raise TypeError(f"channels is the string {channels!r}; give a list of names")
+    names = tuple(f"y{j}" for j in range(d)) if channels is None else tuple(map(str, channels))
+    if d == 0 or len(names) != d:
+        raise ValueError(f"channels has {len(names)} names, and the data has {d} channels")
+    _check_unique(names, "channels")
+    return Labels(ids, names, (0.0,) * d, (1.0,) * d, starts, step)
+
+
+def _check_unique(names, argument: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"{argument} holds {name!r} {count} times; every name must be its own")
+
+
+def _cell(labels: Labels, n, t, j) -> str:
+    return f"sequence {labels.ids[n]!r}, step {t}, channel {labels.channels[j]!r}"
+
+
+def _floats(x, name_cell) -> np.ndarray:
+    """A float64 copy; None, pd.NA and masked cells become NaN, and what is no number is refused."""
+    if isinstance(x, np.ma.MaskedArray):  # np.asarray would bring up the values under the mask
+        x = np.ma.filled(x.astype(object), np.nan)
+    a = np.asarray(x)
+    if a.dtype.kind in "fiub":
+        return a.astype(np.float64)
+    # Dates become text here, to be refused: as objects numpy would make integers of them.
+    a = a.astype(str) if a.dtype.kind in "mM" else np.asarray(x, dtype=object)
+    out = np.full(a.shape, np.nan)
+    for at, v in np.ndenumerate(a):
+        if isinstance(v, Real | Decimal | np.bool_):
+            out[at] = float(v)
+        elif v is not None and v is not pd.NA:
+            raise TypeError(f"{name_cell(at)} is {v!r}; give a real number, or NaN for missing")
+    return out
+
+
+def _steps(times, person, step: Any, name_row) -> tuple[np.ndarray, tuple, Any]:
+    """The step index of every row, the first time of every sequence, and the step as stored."""
+    times = times.infer_objects()
+    kind = f"column {times.name!r} has dtype {times.dtype}"
+    for row in np.flatnonzero(times.isna()):
+        raise ValueError(f"{name_row(row)}: column {times.name!r} is missing; fill or drop the row")
+    dates = types.is_datetime64_any_dtype(times) or types.is_timedelta64_dtype(times)
+    if types.is_integer_dtype(times):
+        times, step = times.astype("int64"), 1 if step is None else step
+    elif not dates and not types.is_float_dtype(times):
+        raise TypeError(f"{kind}; give integers, real numbers or dates (see pandas.to_datetime)")
+    if step is None:
+        raise ValueError(f"{kind}: give step=, the time between two steps, such as 0.5 or '8h'")
+    if (isinstance(step, Real) and not isinstance(step, np.timedelta64)) == dates:
+        raise TypeError(f"{kind}, and step is {step!r}: numbers go with numbers, '8h' with dates")
+    step = pd.Timedelta(step) if dates else step
+    if not step > 0 * step:  # as a duration has no plain 0; false for NaN and infinity
+        raise ValueError(f"step is {step!r}; it must be positive and finite")
+
+    by_sequence = times.groupby(person)
+    with np.errstate(invalid="ignore"):
+        exact = ((times - by_sequence.transform("min")) / step).to_numpy(dtype=np.float64)
+        index = np.rint(exact)
+        off_grid = ~(np.abs(exact - index) <= 1e-6)  # true for an infinite time, too
+    for row in np.flatnonzero(off_grid):
+        raise ValueError(
+            f"{name_row(row)} is {exact[row]:.6g} steps of {step} after the sequence's first time; "
+            "bin the times to a grid first, or give another step"
+        )
+    # A cohort is one padded array: unix seconds taken for steps would not fit into memory.
+    last = index.argmax()
+    grid = (person.max() + 1) * (index[last] + 1)
+    if grid > 1000 * len(times):
+        raise ValueError(
+            f"{name_row(last)} is step {index[last]:.0f} of its sequence: {grid:.3g} steps in all "
+            f"for {len(times)} values; give step= larger than {step}, or mend the times"
+        )
+    return index.astype(np.int64), tuple(by_sequence.min().tolist()), step
+
+
+def _factorize(frame, column) -> tuple[np.ndarray, list]:
+    """Integer codes in order of first appearance, and the distinct values."""
+    code, found = pd.factorize(frame[column])
+    for row in np.flatnonzero(code < 0):
+        raise ValueError(f"column {column!r} is missing in row {frame.index[row]}; fill or drop it")
+    return code, found.tolist()
+
+
+def _check_frame(frame, columns) -> Any:  # pandas types tell a checker little
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"frame is a {type(frame).__name__}; give a pandas DataFrame")
+    for c in columns:
+        if c not in frame:
+            raise ValueError(f"frame has no column {c!r} (an index: reset_index) but {list(frame)}")
+    _check_unique(frame, "frame.columns")
+    _check_unique(columns, "the columns to read")
+    if len(frame) == 0:
+        raise ValueError("frame has no rows; a cohort needs at least one sequence")
+    return frame

@@ -1,0 +1,61 @@
+"""Products and factors of very small matrices, with an optional trailing batch axis.
+
+XLA on the CPU pays about a microsecond for every call of dot or LAPACK, more than the arithmetic of a
+5 x 5 product. Where many small matrices go together, the batch axis is therefore the *last* one: the sums
+below become loops over contiguous memory.
+"""
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+_SMALL_PRODUCT = 3000  # multiplications up to which a fused sum beats dot inside a scan
+_UNROLLED = 8  # size up to which an unrolled elimination beats LAPACK's Cholesky
+
+
+def small_product(a: Array, b: Array) -> Array:
+    """a @ b for two matrices, as one fused sum where they are so small that calling dot costs more."""
+    if a.shape[0] * a.shape[1] * b.shape[1] > _SMALL_PRODUCT:
+        return a @ b
+    return (a[:, :, None] * b[None]).sum(1)
+
+
+def tr(a: Array) -> Array:
+    """Transpose of the two leading axes."""
+    return jnp.swapaxes(a, 0, 1)
+
+
+def sym(a: Array) -> Array:
+    return 0.5 * (a + tr(a))
+
+
+def left(A: Array, x: Array) -> Array:
+    """One matrix times a batch: (i, k) x (k, ..., U) -> (i, ..., U), a single large product."""
+    return (A @ x.reshape(x.shape[0], -1)).reshape(A.shape[0], *x.shape[1:])
+
+
+def batched(a: Array, b: Array) -> Array:
+    """(i, k, U) x (k, j, U) -> (i, j, U), a fused sum."""
+    # without the barrier XLA computes the product again for every use of it
+    return lax.optimization_barrier((a[:, :, None] * b[None]).sum(1))
+
+
+def whitener(S: Array) -> tuple[Array, Array]:
+    """W (lower triangular) with W S W' = I, and log |S|; NaN where S is not positive definite.
+
+    S is (d, d) or (d, d, U).
+    """
+    d = S.shape[0]
+    eye = jnp.eye(d, dtype=S.dtype)
+    if d > _UNROLLED:
+        chol = jnp.linalg.cholesky(jnp.moveaxis(S, (0, 1), (-2, -1)))
+        eye = jnp.broadcast_to(eye, chol.shape)
+        W = lax.linalg.triangular_solve(chol, eye, left_side=True, lower=True)
+        logdet = 2 * jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)).sum(-1)
+        return jnp.moveaxis(W, (-2, -1), (0, 1)), logdet
+    eye = jnp.broadcast_to(eye.reshape(d, d, *[1] * (S.ndim - 2)), S.shape)
+    M = jnp.concatenate([S, eye], axis=1)
+    for i in range(d - 1):  # eliminate below each pivot: [S, I] -> [D L', L^-1]
+        below = M[i + 1 :] - (M[i + 1 :, i] / M[i, i])[:, None] * M[i]
+        M = jnp.concatenate([M[: i + 1], below])
+    pivots = jnp.stack([M[i, i] for i in range(d)])
+    return M[:, d:] / jnp.sqrt(pivots)[:, None], jnp.log(pivots).sum(0)

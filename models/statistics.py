@@ -1,0 +1,171 @@
+"""The sums that EM needs: expected sufficient statistics of a cohort under given parameters."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from . import gappy, shared
+from .breakdown import explain_breakdown
+from .cohort import Cohort
+from .gappy import Gappy
+from .likelihood import check_shapes, map_blocks
+from .linalg import sym
+from .params import LDSParams
+from .shared import Complete
+
+
+class ExpectedStatistics(NamedTuple):
+    """Sums over sequences n and steps t of posterior moments, M_t = E[z_t z_t' | y], weighted by w_n.
+
+    The paper's Σ_{t>=2} M_t is S11, Σ M_{t,t-1} is S10, Σ_{t>=2} M_{t-1} is S00. Sums with y run over the
+    steps with at least one observed cell; missing cells of such a step enter by their conditional
+    moments given the observed ones.
+    """
+
+    n_sequences: Array  # Σ w_n
+    n_transitions: Array  # Σ w_n (T_n - 1)
+    n_emissions: Array  # Σ w_n (steps with an observed cell)
+    z1: Array  # (l,)   Σ E[z_1]
+    M1: Array  # (l, l) Σ M_1
+    S00: Array  # (l, l)
+    S10: Array  # (l, l)
+    S11: Array  # (l, l)
+    Szz: Array  # (l, l) Σ M_t, steps with an observed cell
+    Syz: Array  # (d, l) Σ E[y_t z_t']
+    Syy: Array  # (d, d) Σ E[y_t y_t']
+    log_likelihood: Array  # Σ w_n log p(y_n)
+
+
+def complete_statistics(
+    params: LDSParams, data: Complete, weights: Array, n_t: Array
+) -> ExpectedStatistics:
+    """The sums of a cohort without gaps; n_t (T,) is how many sequences reach step t."""
+    fwd = shared.forward(params, data)
+    z1, M1, S00, S10, Szz, Syz = shared.moments(params, data, fwd, weights, n_t)
+    constant = fwd.logdet + data.y.shape[1] * jnp.log(2 * jnp.pi)
+    return ExpectedStatistics(
+        n_sequences=n_t[0],
+        n_transitions=n_t[1:].sum(),
+        n_emissions=n_t.sum(),
+        z1=z1,
+        M1=sym(M1),
+        S00=sym(S00),
+        S10=S10,
+        S11=sym(Szz - M1),
+        Szz=sym(Szz),
+        Syz=Syz,
+        Syy=sym((data.y * weights @ data.y.mT).sum(0)),
+        log_likelihood=-0.5 * ((fwd.e**2).sum((0, 1)) @ weights + constant @ n_t),
+    )
+
+
+def gappy_statistics(params: LDSParams, data: Gappy, weights: Array) -> ExpectedStatistics:
+    """The sums of a block with gaps, by Fisher's identity read backwards: the score holds them.
+
+    Σ E[e_t z_{t-1}'] = Q g_A and Σ E[e_t e_t'] = n Q + 2 Q g_Q Q, so the moments of z_t = A z_{t-1} + e_t
+    follow from S00; likewise those of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score
+    has taken their conditional moments into account.
+    """
+    A, C, Q, R, pi1, V1 = params
+    fwd = gappy.forward(params, data)
+    grads, _, (S00, Szz) = gappy.score(params, data, fwd, weights)
+    n = weights.sum()
+    n_transitions = data.inside[1:].sum(0) @ weights
+    n_emissions = (data.inside * data.observed.max(1)).sum(0) @ weights
+    ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
+    ee = n_transitions * Q + 2 * Q @ grads.Q @ Q
+    vv = n_emissions * R + 2 * R @ grads.R @ R
+    z1 = n * pi1 + V1 @ grads.pi1
+    spread = n * V1 + 2 * V1 @ grads.V1 @ V1  # Σ E[(z_1 - π1)(z_1 - π1)']
+    cross = jnp.outer(z1, pi1)
+    return ExpectedStatistics(
+        n_sequences=n,
+        n_transitions=n_transitions,
+        n_emissions=n_emissions,
+        z1=z1,
+        M1=sym(spread + cross + cross.T - n * jnp.outer(pi1, pi1)),
+        S00=sym(S00),
+        S10=A @ S00 + ez,
+        S11=sym(A @ S00 @ A.T + ez @ A.T + A @ ez.T + ee),
+        Szz=sym(Szz),
+        Syz=C @ Szz + vz,
+        Syy=sym(C @ Szz @ C.T + vz @ C.T + C @ vz.T + vv),
+        log_likelihood=gappy.loglik(data, fwd) @ weights,
+    )
+
+
+def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
+    """Pseudo-sequences with the same sums, and how many real sequences reach each step.
+
+    States are linear in (1, y), so a cohort without gaps enters its sums only through Σ (1, y)(1, y)', for each length
+    T_n apart. Where a length has more than T_n d + 1 sequences, the triangular factor of a QR of its rows
+    has that many rows and the same sums: the E-step's cost no longer grows with N.
+    """
+    T, d = cohort.n_steps, cohort.n_channels
+    parts, lengths = [], []
+    for length in np.unique(cohort.lengths):
+        y = np.asarray(cohort.y)[np.asarray(cohort.lengths) == length, :length]
+        rows = np.hstack([np.ones((len(y), 1)), y.reshape(len(y), -1)])
+        if len(rows) > rows.shape[1]:
+            rows = np.linalg.qr(rows, mode="r")
+        parts.append(np.pad(rows, [(0, 0), (0, (T - length) * d)]))
+        lengths.append(np.full(len(rows), length))
+    rows, length = np.concatenate(parts), np.concatenate(lengths)
+    inside = np.arange(T)[:, None] < length
+    n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
+    y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
+    return Complete(np.ascontiguousarray(y), inside, rows[:, 0]), n_t
+
+
+def expected_statistics(
+    params: LDSParams, cohort: Cohort, weights: Array | None = None
+) -> ExpectedStatistics:
+    """E-step: the sums EM needs, over all sequences, each with its weight (1 by default).
+
+    Weights are how a fold or a bootstrap asks for its own sums without a new cohort.
+    """
+    check_shapes(params, cohort)
+    dtype = jnp.result_type(*params)
+    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
+        data, n_t = _compressed(_Same(cohort))
+        data = Complete(*(jnp.asarray(x, dtype) for x in data))
+        stats = _complete(params, data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
+    else:
+        w = jnp.ones(cohort.n_sequences) if weights is None else jnp.asarray(weights)
+        stats = _any(params, cohort, w.astype(dtype))
+    return explain_breakdown(stats, params, cohort)
+
+
+_complete = jax.jit(complete_statistics)
+
+
+@jax.jit
+def _any(params: LDSParams, cohort: Cohort, weights: Array) -> ExpectedStatistics:
+    def block(data, w):
+        if isinstance(data, Complete):
+            return complete_statistics(params, data, w, data.inside @ w)
+        return gappy_statistics(params, data, w)
+
+    return jax.tree.map(lambda x: x.sum(0), map_blocks(block, params, cohort, weights))
+
+
+class _Same:
+    """A cohort as a cache key: by identity, since cohorts never change."""
+
+    def __init__(self, cohort: Cohort):
+        self.cohort = cohort
+
+    def __hash__(self):
+        return id(self.cohort)
+
+    def __eq__(self, other):
+        return self.cohort is other.cohort
+
+
+@functools.lru_cache(maxsize=8)
+def _compressed(same: _Same) -> tuple[Complete, np.ndarray]:
+    return compress(same.cohort)
