@@ -10,6 +10,10 @@ from .kalman import kalman_filter as kalman_filter
 from .kalman import kalman_smoother as kalman_smoother
 from .likelihood import log_likelihood as log_likelihood
 from .likelihood import plain_log_likelihood as plain_log_likelihood
+from .numpyro_model import LDS as LDS
+from .numpyro_model import default_priors as default_priors
+from .numpyro_model import explicit_lds_model as explicit_lds_model
+from .numpyro_model import lds_model as lds_model
 from .params import LDSParams as LDSParams
 from .params import canonical_scaling as canonical_scaling
 from .params import change_basis as change_basis
@@ -18,6 +22,10 @@ from .params import is_stable as is_stable
 from .params import load_params as load_params
 from .params import save_params as save_params
 from .params import spectral_radius as spectral_radius
+from .priors import Flat as Flat
+from .priors import GroupLaplace as GroupLaplace
+from .priors import Laplace as Laplace
+from .priors import Prior as Prior
 from .simulate import Simulation as Simulation
 from .simulate import simulate as simulate
 from .statistics import ExpectedStatistics as ExpectedStatistics

@@ -182,7 +182,8 @@ class PriorDistribution(Distribution):
             X = random.normal(direction, shape)
             beta, norms = prior._blocks(X)
             X = X / jnp.where(norms == 0, 1.0, norms)
-            X = X * random.gamma(radius, float(self.event_shape[0]), norms.shape)
+            # Gamma(k) as a sum of k exponentials: random.gamma takes seconds to compile.
+            X = X * random.exponential(radius, shape).sum(prior._axis, keepdims=True)
         return jnp.where(jnp.isinf(beta), 0.0, X / beta)
 
 

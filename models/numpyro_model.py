@@ -1,0 +1,144 @@
+"""The LDS as a NumPyro model, with its states integrated out, and once more with them written out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from numpyro.contrib.control_flow import scan
+from numpyro.distributions import constraints
+
+from .cohort import Cohort
+from .likelihood import log_likelihood
+from .params import LDSParams
+from .priors import Flat, Prior
+from .simulate import sample_paths
+
+
+class LDS(dist.Distribution):
+    """p(y | Ω) of the N sequences of a cohort, states integrated out: batch (N,), event (T, d).
+
+    Lengths and gaps are those of `cohort`; its values play no part. A draw fills the gaps and is NaN past the
+    end of a sequence.
+    """
+
+    support = constraints.independent(constraints.real, 2)
+    pytree_data_fields = ("params", "cohort")
+
+    def __init__(self, params: LDSParams, cohort: Cohort, *, validate_args=None):
+        self.params, self.cohort = params, cohort
+        N, T, d = cohort.y.shape
+        super().__init__((N,), (T, d), validate_args=validate_args)
+
+    def log_prob(self, value, intermediates=None) -> Array:
+        """log p(y_n | Ω), (..., N); what `value` holds where a cell is missing is ignored."""
+        if jnp.ndim(value) > 3:
+            return jax.vmap(self.log_prob)(value)
+        y = jnp.where(self.cohort.mask, value, 0.0)
+        return log_likelihood(self.params, replace(self.cohort, y=y))
+
+    def sample(self, key, sample_shape: tuple[int, ...] = ()) -> Array:
+        N, T, _ = self.cohort.y.shape
+        _, y = sample_paths(key, self.params, (*sample_shape, N), T)
+        inside = jnp.arange(T) < jnp.asarray(self.cohort.lengths)[:, None]
+        return jnp.where(inside[..., None], y, jnp.nan)
+
+
+def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution]:
+    """Weakly informative priors of all parameters but A, on the scale of the data.
+
+    With s_j the root mean square of channel j:
+        C_ji ~ N(0, s_j²),  R ~ InverseWishart(d + 2, diag(s²) / 4),
+        Q, V1 ~ InverseWishart(l + 2, I),  π1 ~ N(0, I).
+    InverseWishart(k + 2, Ψ) over k x k matrices has mean Ψ and no variance: it says the scale, and little more. The
+    scale of the states is arbitrary; Q's prior sets it near 1.
+    """
+    l, d = n_states, cohort.n_channels
+    seen = jnp.asarray(cohort.mask).sum((0, 1))
+    square = (jnp.asarray(cohort.y) ** 2).sum((0, 1)) / jnp.maximum(seen, 1)
+    s = jnp.sqrt(jnp.where(square > 0, square, 1.0))  # a channel that is 0 or never seen says nothing
+    unit = dist.InverseWishart(l + 2.0, scale_matrix=jnp.eye(l))
+    return {
+        "C": dist.Normal(0.0, jnp.broadcast_to(s[:, None], (d, l))).to_event(2),
+        "Q": unit,
+        "R": dist.InverseWishart(d + 2.0, scale_matrix=jnp.diag(s**2 / 4)),
+        "pi1": dist.Normal(jnp.zeros(l), 1.0).to_event(1),
+        "V1": unit,
+    }
+
+
+def sample_params(
+    cohort: Cohort,
+    n_states: int,
+    prior: Prior,
+    priors: Mapping[str, dist.Distribution] | None,
+    held: Mapping[str, Any] | LDSParams | None,
+) -> LDSParams:
+    """Sites A, C, Q, R, pi1, V1; those held are deterministic."""
+    held = held._asdict() if isinstance(held, LDSParams) else dict(held or {})
+    given = {"A": prior.distribution(n_states), **default_priors(cohort, n_states), **(priors or {})}
+    for argument, names in (("held", held), ("priors", priors or {})):
+        unknown = set(names) - set(LDSParams._fields)
+        if unknown:
+            raise ValueError(f"{argument} names {sorted(unknown)}; the parameters are {LDSParams._fields}")
+
+    def site(name):
+        if name in held:
+            return numpyro.deterministic(name, jnp.asarray(held[name]))
+        return numpyro.sample(name, given[name])
+
+    return LDSParams(*(site(name) for name in LDSParams._fields))
+
+
+def lds_model(
+    cohort: Cohort,
+    n_states: int,
+    prior: Prior = Flat(),  # noqa: B008, it is immutable
+    *,
+    priors: Mapping[str, dist.Distribution] | None = None,
+    held: Mapping[str, Any] | LDSParams | None = None,
+) -> None:
+    """The LDS with its states integrated out: A ~ prior, and y_n | Ω ~ `LDS` at site `y`.
+
+    `priors` replaces any of `default_priors`; `held` fixes parameters at given values. For predictions wrap it
+    in `numpyro.handlers.uncondition`, which draws `y` instead of observing it.
+    """
+    params = sample_params(cohort, n_states, prior, priors, held)
+    with numpyro.plate("sequence", cohort.n_sequences):
+        numpyro.sample("y", LDS(params, cohort), obs=jnp.asarray(cohort.y))
+
+
+def explicit_lds_model(
+    cohort: Cohort,
+    n_states: int,
+    prior: Prior = Flat(),  # noqa: B008
+    *,
+    priors: Mapping[str, dist.Distribution] | None = None,
+    held: Mapping[str, Any] | LDSParams | None = None,
+) -> None:
+    """The same posterior with the states as latent sites `z` (T, N, l): to teach, and to check.
+
+    z_1 ~ N(π1, V1),  z_t ~ N(A z_{t-1}, Q),  y_t ~ N(C z_t, R).
+    """
+    A, C, Q, R, pi1, V1 = sample_params(cohort, n_states, prior, priors, held)
+    N, T, d = cohort.y.shape
+    seen = jnp.swapaxes(jnp.asarray(cohort.mask), 0, 1).astype(A.dtype)  # (T, N, d)
+    y = jnp.swapaxes(jnp.asarray(cohort.y, A.dtype), 0, 1)
+
+    def step(z, x):
+        y_t, o, is_first = x
+        with numpyro.plate("sequence", N):
+            mean = jnp.where(is_first, pi1, z @ A.T)
+            z = numpyro.sample("z", dist.MultivariateNormal(mean, jnp.where(is_first, V1, Q)))
+            # a missing cell becomes an independent unit normal at its mean, whatever z
+            cov = R * o[:, :, None] * o[:, None] + jnp.eye(d) * (1 - o)[:, None]
+            numpyro.sample("y", dist.MultivariateNormal(z @ C.T * o, cov), obs=y_t)
+        return z, None
+
+    scan(step, jnp.zeros((N, n_states), A.dtype), (y, seen, jnp.arange(T) == 0))
+    # ... whose density is a constant to be taken off
+    numpyro.factor("missing", 0.5 * jnp.log(2 * jnp.pi) * (1 - seen).sum())
