@@ -36,12 +36,13 @@ def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
         if not np.isfinite(x).all():
             return f"params.{name} holds a value that is not finite"
     for name in ("Q", "R", "V1"):
-        smallest = np.linalg.eigvalsh(getattr(Ω, name)).min()
-        if smallest < 0:
-            return f"params.{name} is not positive semi-definite: its smallest eigenvalue is {smallest:.3g}"
+        values = np.linalg.eigvalsh(getattr(Ω, name))
+        if values[0] < -len(values) * np.finfo(values.dtype).eps * np.abs(values).max():
+            return f"params.{name} is not positive semi-definite: its smallest eigenvalue is {values[0]:.3g}"
+    sequences = range(cohort.n_sequences)
     with np.errstate(all="ignore"):
-        for n in range(cohort.n_sequences):
-            found = _follow(Ω, np.asarray(cohort.y[n]), np.asarray(cohort.mask[n]))
+        for strict, n in [(False, n) for n in sequences] + [(True, n) for n in sequences]:
+            found = _follow(Ω, np.asarray(cohort.y[n]), np.asarray(cohort.mask[n]), strict)
             if found:
                 t, what = found
                 return (
@@ -51,14 +52,26 @@ def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
     return "the result is not finite, but the filter is: rounding, in a later step"
 
 
-def _follow(Ω: LDSParams, y: np.ndarray, mask: np.ndarray) -> tuple[int, str] | None:
+def _follow(Ω: LDSParams, y: np.ndarray, mask: np.ndarray, strict: bool) -> tuple[int, str] | None:
+    """The first step that fails, and how; if strict, the predicted P must be definite too.
+
+    A filter can pass through a P that is not, and a smoother, which inverts it, cannot.
+    """
     m, P = Ω.pi1, Ω.V1
-    for t in range(len(y)):
+    for t in range(len(y) + 1):
+        if not (np.isfinite(P).all() and np.isfinite(m).all()):
+            return t, "the predicted state overflowed (is A unstable?)"
+        if t == len(y):
+            return None
+        smallest = np.linalg.eigvalsh(P).min() if strict and t else 1.0
+        if smallest <= 0:
+            return t, (
+                "the predicted covariance P = A P A' + Q is not positive definite "
+                f"(smallest eigenvalue {smallest:.3g})"
+            )
         o = mask[t]
         C = Ω.C[o]
         S = C @ P @ C.T + Ω.R[np.ix_(o, o)]
-        if not (np.isfinite(P).all() and np.isfinite(m).all()):
-            return t, "the predicted state overflowed (is A unstable?)"
         try:
             np.linalg.cholesky(S)
         except np.linalg.LinAlgError:
@@ -72,4 +85,3 @@ def _follow(Ω: LDSParams, y: np.ndarray, mask: np.ndarray) -> tuple[int, str] |
         m = Ω.A @ (m + K @ (y[t, o].astype(m.dtype) - C @ m))
         P = Ω.A @ (F @ P @ F.T + K @ Ω.R[np.ix_(o, o)] @ K.T) @ Ω.A.T + Ω.Q
         P = (P + P.T) / 2
-    return None

@@ -69,8 +69,8 @@ def loglik(data: Gappy, fwd: Forward) -> Array:
 
 def score(
     params: LDSParams, data: Gappy, fwd: Forward, weights: Array
-) -> tuple[LDSParams, Array, tuple[Array, Array]]:
-    """Σ_n w_n ∇ log p(y_n), the gradients in y, and the moments (S00, Szz) of the states.
+) -> tuple[LDSParams, Array, tuple[Array, ...]]:
+    """Σ_n w_n ∇ log p(y_n), the gradients in y, and the moments (z1, M1, S00, S11, Szz) of the states.
 
     The adjoint recursions and the score of `shared`, with every sum taken on the way.
     """
@@ -80,7 +80,7 @@ def score(
         return (a * weights).reshape(a.shape[0], -1) @ b.reshape(b.shape[0], -1).T
 
     def step(carry, x):
-        r, Lam, goes_on, sums = carry
+        r, Lam, goes_on, (_, M, *sums) = carry
         fwd, o, inside = lax.optimization_barrier(x)
         mf, Pf, Kt, W, e, _ = fwd
         s, LamA = left(A.T, r), tr(left(A.T, Lam))
@@ -90,8 +90,8 @@ def score(
         KLam = mul(Kt, Lamf)
         D = mul(tr(W), W) * (o[:, None] * o * inside) + mul(KLam, tr(Kt))
 
-        taken = mul(Pf, Lamf)
         seen = o.max(0) * inside  # a step without an observed cell leaves the sums of C and R
+        taken = mul(Pf, Lamf)
 
         def moment(w):
             return outer(z * w, z) + ((Pf * weights * w).sum(-1) - outer(taken * w, Pf))
@@ -104,14 +104,17 @@ def score(
             pi1=jnp.zeros_like(params.pi1),
             V1=jnp.zeros_like(params.V1),
         )
-        sums = jax.tree.map(jnp.add, sums, (new, (moment(goes_on), moment(seen))))
+        # M is the moment of the step after this one, and of the first step in the end
+        sums = jax.tree.map(jnp.add, sums, [new, moment(goes_on), M, moment(seen)])
+        now = z @ weights, moment(inside)
         DC = tr(left(C.T, D))
         Lam = sym(Lamf + left(C.T, DC) - 2 * left(C.T, KLam))
-        return (s + C.T @ u, Lam, inside, sums), u
+        return (s + C.T @ u, Lam, inside, (*now, *sums)), u
 
-    zeros = jax.tree.map(jnp.zeros_like, (params, (params.A, params.A)))
+    A0 = jnp.zeros_like(A)
+    zeros = jnp.zeros_like(params.pi1), A0, jax.tree.map(jnp.zeros_like, params), A0, A0, A0
     end = jnp.zeros_like(fwd.mf[0]), jnp.zeros_like(fwd.Pf[0]), jnp.zeros_like(weights), zeros
     xs = (fwd, data.observed, data.inside)
-    (r, Lam, _, (grads, moments)), u = lax.scan(step, end, xs, reverse=True)
+    (r, Lam, _, (z1, M1, grads, *others)), u = lax.scan(step, end, xs, reverse=True)
     V1 = 0.5 * (outer(r, r) - (Lam * weights).sum(-1))
-    return grads._replace(pi1=r @ weights, V1=V1), -u * weights, moments
+    return grads._replace(pi1=r @ weights, V1=V1), -u * weights, (z1, M1, *others)

@@ -1,8 +1,5 @@
 """The marginal log-likelihood of a cohort and its derivative, by the route that the data asks for."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -15,8 +12,6 @@ from .params import LDSParams
 from .shared import Complete
 
 _BLOCK = 256  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
-
-Out = TypeVar("Out")
 
 
 def check_shapes(params: LDSParams, cohort: Cohort) -> None:
@@ -41,28 +36,21 @@ def arrange(cohort: Cohort, dtype) -> Complete | Gappy:
     return Gappy(y, inside.astype(dtype), (seen | ~inside[:, None]).astype(dtype))
 
 
-def map_blocks(
-    f: Callable[[Complete | Gappy, Array], Out], params: LDSParams, cohort: Cohort, weights: Array
-) -> Out:
-    """f(data, weights) on the blocks of a cohort, results stacked along a new first axis.
+def in_blocks(data: Gappy, weights: Array) -> tuple[Gappy, Array]:
+    """Data and weights cut into blocks of sequences along a new first axis.
 
     A block filled up to the common size holds sequences of length 0 and weight 0.
     """
-    dtype = jnp.result_type(*params)
-    data, weights = arrange(cohort, dtype), jnp.asarray(weights, dtype)
-    N = cohort.n_sequences
-    if cohort.complete or N <= _BLOCK:
-        return jax.tree.map(lambda x: x[None], f(data, weights))
-    blocks = -(-N // _BLOCK)
+    N = weights.size
+    size = min(N, _BLOCK)
+    blocks = -(-N // size)
 
     def split(x, fill=0.0):
-        pad = [(0, 0)] * (x.ndim - 1) + [(0, blocks * _BLOCK - N)]
+        pad = [(0, 0)] * (x.ndim - 1) + [(0, blocks * size - N)]
         x = jnp.pad(x, pad, constant_values=fill)
-        return jnp.moveaxis(x.reshape(*x.shape[:-1], blocks, _BLOCK), -2, 0)
+        return jnp.moveaxis(x.reshape(*x.shape[:-1], blocks, size), -2, 0)
 
-    assert isinstance(data, Gappy)
-    data = Gappy(split(data.y), split(data.inside), split(data.observed, 1.0))
-    return lax.map(lambda x: f(*x), (data, split(weights)))
+    return Gappy(split(data.y), split(data.inside), split(data.observed, 1.0)), split(weights)
 
 
 @jax.custom_vjp
@@ -106,15 +94,17 @@ def plain_log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
 
 @jax.jit
 def _with_rule(params: LDSParams, cohort: Cohort) -> Array:
-    parts = map_blocks(lambda data, _: loglik(params, data), params, cohort, _ones(cohort))
-    return parts.reshape(-1)[: cohort.n_sequences]
+    return _each_sequence(lambda data: loglik(params, data), params, cohort)
 
 
 @jax.jit
 def _without_rule(params: LDSParams, cohort: Cohort) -> Array:
-    parts = map_blocks(lambda x, _: _loglik_fwd(params, x)[0], params, cohort, _ones(cohort))
-    return parts.reshape(-1)[: cohort.n_sequences]
+    return _each_sequence(lambda data: _loglik_fwd(params, data)[0], params, cohort)
 
 
-def _ones(cohort: Cohort) -> Array:
-    return jnp.ones(cohort.n_sequences)
+def _each_sequence(f, params: LDSParams, cohort: Cohort) -> Array:
+    data = arrange(cohort, jnp.result_type(*params))
+    if isinstance(data, Complete):
+        return f(data)
+    blocks, _ = in_blocks(data, jnp.ones(cohort.n_sequences))
+    return lax.map(f, blocks).reshape(-1)[: cohort.n_sequences]

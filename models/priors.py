@@ -209,7 +209,7 @@ class _ZeroPattern(constraints.Constraint):
         return isinstance(other, _ZeroPattern) and vars(self) == vars(other)
 
     def tree_flatten(self):
-        return (), ((), vars(self))
+        return (), ((), dict(vars(self)))
 
 
 @biject_to.register(_ZeroPattern)
@@ -277,7 +277,7 @@ def _checked(beta, ndim: int):
             at = tuple(bad[0].tolist())
             where = f" at index {at}" if at else ""
             raise ValueError(f"beta is {host[at]}{where}; it must be 0 or more, and may be inf")
-    # Numbers are leaves of one kind, float, so that a path over beta compiles once.
+    # A number is kept as one kind of leaf, which prints as it was written.
     return float(beta) if isinstance(beta, np.ndarray) and not shape else beta
 
 

@@ -4,8 +4,7 @@ All sequences start from the same prior, so gains and covariances at step t do n
 whatever its length. Only the means do, and they go through the recursions as the N columns of a matrix.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -72,38 +71,22 @@ def loglik(data: Complete, fwd: Forward) -> Array:
     return -0.5 * ((fwd.e**2).sum((0, 1)) + constant @ data.inside)
 
 
-def backward(
-    params: LDSParams,
-    data: Complete,
-    fwd: Forward,
-    n_t: Array,
-    tally: Callable[..., tuple[Array, Any]],
-    inputs: Any,
-    shape: tuple[int, int],
-) -> tuple[Any, Any]:
-    """The adjoint pass, with a sum over t and n on the way: (r_0, Λ_0, z_1, sum), (Λ_{1:T}, kept).
+def information(params: LDSParams, fwd: Forward, n_t: Array) -> Array:
+    """Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
 
-    r_{t-1} = C'S_t^-1 v_t + L_t' r_t,    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t,
-    with n_t = Σ_n w_n 1[T_n >= t], and E[z_t | y] = m_t + P_t r_{t-1}. Λ is affine, so its sum over sequences that end
-    at different times obeys the same recursion, and one pass serves all.
-    `tally(inputs_t, r_t, z_t, z_{t+1})` gives the matrix to sum and what to keep; a state past the end of its
-    sequence is 0.
+    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with n_t = Σ_n w_n 1[T_n >= t]. The recursion is affine, so the sum over sequences
+    that end at different times obeys it too, and one pass serves all.
     """
     WC = fwd.W @ params.C
 
-    def step(carry, x):
-        r, Lam, z_next, total = carry
-        m, P, L, dr, dLam, inside, inputs_t = x
-        r_before = dr + mul(L.T, r)
-        z = (m + mul(P, r_before)) * inside
-        Lam_before = sym(dLam + mul(mul(L.T, Lam), L))
-        add, keep = tally(inputs_t, r, z, z_next)
-        return (r_before, Lam_before, z, total + add), (Lam, keep)
+    def step(Lam, x):
+        L, drive = x
+        before = sym(drive + mul(mul(L.T, Lam), L))
+        return before, before
 
-    zero = jnp.zeros_like(fwd.m[0])
-    end = (zero, jnp.zeros_like(params.A), zero, jnp.zeros(shape, zero.dtype))
-    drive = WC.mT @ fwd.e, n_t[:, None, None] * WC.mT @ WC
-    return lax.scan(step, end, (fwd.m, fwd.P, fwd.L, *drive, data.inside, inputs), reverse=True)
+    end = jnp.zeros_like(params.A)
+    _, Lam = lax.scan(step, end, (fwd.L, n_t[:, None, None] * WC.mT @ WC), reverse=True)
+    return jnp.concatenate([Lam, end[None]])
 
 
 def score(
@@ -111,36 +94,39 @@ def score(
 ) -> tuple[LDSParams, Array]:
     """Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
 
-    ∂/∂A = Q^-1 E Σ e_{t+1} z_t' and its like; the inverses of Q and R are cancelled against the smoothed
-    disturbances E[e_{t+1} | y] = Q r_t and E[v_t | y] = R u_t, so that none is left.
+    r_{t-1} = C'S_t^-1 v_t + L_t' r_t gives the smoothed disturbances E[e_{t+1} | y] = Q r_t, E[v_t | y] = R u_t, and with them
+    ∂/∂A = Q^-1 E Σ e_{t+1} z_t' and its like, where the inverses of Q and R cancel. Within the pass over the
+    sequences only the moments of (r_t, e_t) with (r_t, e_t, m_t) are formed; u_t and z_t are linear in these three.
     """
-    A, Pf, K = params.A, fwd.Pf, fwd.K
+    A, P, Pf, K, L, W = params.A, fwd.P, fwd.Pf, fwd.K, fwd.L, fwd.W
     AK = A @ K
     l, d = AK.shape[1:]
+    back = jnp.concatenate([L.mT, (W @ params.C).mT], axis=-1)  # r_{t-1} = back (r_t, e_t)
 
-    def tally(x, r, z, z_next):
-        We, AK_t = x
-        u = We - mul(AK_t.T, r)
-        ru = jnp.concatenate([r, u])
-        return (ru * weights) @ jnp.concatenate([ru, z]).T, u
+    def step(r, x):
+        e, m, back_t = x
+        stack = jnp.concatenate([r, e, m])
+        re = stack[: l + d]
+        return mul(back_t, re), (r, (re * weights) @ stack.T)
 
-    We = fwd.W.mT @ fwd.e
+    r0, (r, G) = lax.scan(step, jnp.zeros_like(fwd.m[0]), (fwd.e, fwd.m, back), reverse=True)
+    re_re, re_m = G[..., : l + d], G[..., l + d :]
+    re_z = re_m + re_re @ back.mT @ P  # z_t = m_t + P_t r_{t-1}
+    u = jnp.concatenate([-AK.mT, W.mT], axis=-1)  # u_t = u (r_t, e_t)
+
     n_t = data.inside @ weights
-    shape = (l + d, l + d + l)
-    start, (Lam, u) = backward(params, data, fwd, n_t, tally, (We, AK), shape)
-    r0, Lam0, _, total = start
-    rr, rz, uu, uz = total[:l, :l], total[:l, l + d :], total[l:, l : l + d], total[l:, l + d :]
+    Lam = information(params, fwd, n_t)
+    Lam0, Lam, n_t = Lam[0], Lam[1:], n_t[:, None, None]
     KLam = AK.mT @ Lam @ A
-    n_t = n_t[:, None, None]
     grads = LDSParams(
-        A=rz - (Lam @ A @ Pf).sum(0),
-        C=uz - (n_t * K.mT - KLam @ Pf).sum(0),
-        Q=0.5 * (rr - Lam.sum(0)),
-        R=0.5 * (uu - (n_t * fwd.W.mT @ fwd.W + KLam @ K).sum(0)),
+        A=(re_z[:, :l] - Lam @ A @ Pf).sum(0),
+        C=(u @ re_z - n_t * K.mT + KLam @ Pf).sum(0),
+        Q=0.5 * (re_re[:, :l, :l] - Lam).sum(0),
+        R=0.5 * (u @ re_re @ u.mT - n_t * W.mT @ W - KLam @ K).sum(0),
         pi1=r0 @ (weights * data.unit),
         V1=0.5 * (r0 * weights @ r0.T - Lam0),
     )
-    return grads, -u * weights
+    return grads, (AK.mT @ r - W.mT @ fwd.e) * weights
 
 
 def moments(
@@ -152,12 +138,20 @@ def moments(
     """
     A, Pf = params.A, fwd.Pf
     l, d = A.shape[0], data.y.shape[1]
+    drive = (fwd.W @ params.C).mT @ fwd.e
 
-    def tally(y, r, z, z_next):
-        return jnp.concatenate([z, z_next, y]) @ (z * weights).T, None
+    def step(carry, x):
+        r, z_next, total = carry
+        m, P, L, drive_t, inside, y = x
+        r = drive_t + mul(L.T, r)
+        z = (m + mul(P, r)) * inside  # 0 past the end
+        total = total + jnp.concatenate([z, z_next, y]) @ (z * weights).T
+        return (r, z, total), None
 
-    shape = (2 * l + d, l)
-    (_, _, z1, total), (Lam, _) = backward(params, data, fwd, n_t, tally, data.y, shape)
+    zero = jnp.zeros_like(fwd.m[0])
+    end = (zero, zero, jnp.zeros((2 * l + d, l), zero.dtype))
+    xs = (fwd.m, fwd.P, fwd.L, drive, data.inside, data.y)
+    (_, z1, total), _ = lax.scan(step, end, xs, reverse=True)
     zz, z10, yz = total[:l], total[l : 2 * l], total[2 * l :]
 
     # S00 leaves out the last state of each sequence, E[z_T | y] = m_T + P_T C'S_T^-1 v_T
@@ -166,6 +160,7 @@ def moments(
     z_last = fwd.m[last, :, n] + (PCW[last] @ fwd.e[last, :, n, None])[..., 0]  # (N, l)
 
     # Cov[z_t | y] summed over the sequences that reach t; one that ends there has no part in Λ_t
+    Lam = information(params, fwd, n_t)[1:]
     n_t = n_t[:, None, None]
     APf = A @ Pf
     LamAPf = Lam @ APf

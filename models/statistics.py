@@ -6,13 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from . import gappy, shared
 from .breakdown import explain_breakdown
 from .cohort import Cohort
 from .gappy import Gappy
-from .likelihood import check_shapes, map_blocks
+from .likelihood import arrange, check_shapes, in_blocks
 from .linalg import sym
 from .params import LDSParams
 from .shared import Complete
@@ -66,31 +66,26 @@ def complete_statistics(
 def gappy_statistics(params: LDSParams, data: Gappy, weights: Array) -> ExpectedStatistics:
     """The sums of a block with gaps, by Fisher's identity read backwards: the score holds them.
 
-    Σ E[e_t z_{t-1}'] = Q g_A and Σ E[e_t e_t'] = n Q + 2 Q g_Q Q, so the moments of z_t = A z_{t-1} + e_t
-    follow from S00; likewise those of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score
-    has taken their conditional moments into account.
+    Σ E[e_t z_{t-1}'] = Q g_A, so S10 follows from S00; likewise, with Σ E[v_t v_t'] = n R + 2 R g_R R, the moments
+    of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score has taken their conditional
+    moments into account. M1 and S11 are not had in this way: 2 V1 g_V1 V1 multiplies rounding by V1².
     """
-    A, C, Q, R, pi1, V1 = params
+    A, C, Q, R, _, _ = params
     fwd = gappy.forward(params, data)
-    grads, _, (S00, Szz) = gappy.score(params, data, fwd, weights)
-    n = weights.sum()
+    grads, _, (z1, M1, S00, S11, Szz) = gappy.score(params, data, fwd, weights)
     n_transitions = data.inside[1:].sum(0) @ weights
     n_emissions = (data.inside * data.observed.max(1)).sum(0) @ weights
     ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
-    ee = n_transitions * Q + 2 * Q @ grads.Q @ Q
     vv = n_emissions * R + 2 * R @ grads.R @ R
-    z1 = n * pi1 + V1 @ grads.pi1
-    spread = n * V1 + 2 * V1 @ grads.V1 @ V1  # Σ E[(z_1 - π1)(z_1 - π1)']
-    cross = jnp.outer(z1, pi1)
     return ExpectedStatistics(
-        n_sequences=n,
+        n_sequences=weights.sum(),
         n_transitions=n_transitions,
         n_emissions=n_emissions,
         z1=z1,
-        M1=sym(spread + cross + cross.T - n * jnp.outer(pi1, pi1)),
+        M1=sym(M1),
         S00=sym(S00),
         S10=A @ S00 + ez,
-        S11=sym(A @ S00 @ A.T + ez @ A.T + A @ ez.T + ee),
+        S11=sym(S11),
         Szz=sym(Szz),
         Syz=C @ Szz + vz,
         Syy=sym(C @ Szz @ C.T + vz @ C.T + C @ vz.T + vv),
@@ -121,6 +116,37 @@ def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
     return Complete(np.ascontiguousarray(y), inside, rows[:, 0]), n_t
 
 
+class Prepared(NamedTuple):
+    """A cohort ready for E-steps: a pytree of arrays, so that one compiled program serves all of its size."""
+
+    data: Complete | Gappy  # with gaps: in blocks, along a first axis
+    weights: Array
+    n_t: Array | None  # (T,), how many sequences reach step t, for data without gaps
+
+
+def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
+    """Arrange a cohort once, for any number of E-steps."""
+    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
+        data, n_t = _compressed(_Same(cohort))
+        data = Complete(*(jnp.asarray(x, dtype) for x in data))
+        return Prepared(data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
+    w = jnp.ones(cohort.n_sequences, dtype) if weights is None else jnp.asarray(weights, dtype)
+    data = arrange(cohort, dtype)
+    if isinstance(data, Complete):
+        return Prepared(data, w, data.inside @ w)
+    return Prepared(*in_blocks(data, w), n_t=None)
+
+
+def statistics(params: LDSParams, prepared: Prepared) -> ExpectedStatistics:
+    """The E-step on a prepared cohort."""
+    data, weights, n_t = prepared
+    if isinstance(data, Complete):
+        assert n_t is not None
+        return complete_statistics(params, data, weights, n_t)
+    parts = lax.map(lambda x: gappy_statistics(params, *x), (data, weights))
+    return jax.tree.map(lambda x: x.sum(0), parts)
+
+
 def expected_statistics(
     params: LDSParams, cohort: Cohort, weights: Array | None = None
 ) -> ExpectedStatistics:
@@ -129,28 +155,11 @@ def expected_statistics(
     Weights are how a fold or a bootstrap asks for its own sums without a new cohort.
     """
     check_shapes(params, cohort)
-    dtype = jnp.result_type(*params)
-    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
-        data, n_t = _compressed(_Same(cohort))
-        data = Complete(*(jnp.asarray(x, dtype) for x in data))
-        stats = _complete(params, data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
-    else:
-        w = jnp.ones(cohort.n_sequences) if weights is None else jnp.asarray(weights)
-        stats = _any(params, cohort, w.astype(dtype))
+    stats = _statistics(params, prepare(cohort, jnp.result_type(*params), weights))
     return explain_breakdown(stats, params, cohort)
 
 
-_complete = jax.jit(complete_statistics)
-
-
-@jax.jit
-def _any(params: LDSParams, cohort: Cohort, weights: Array) -> ExpectedStatistics:
-    def block(data, w):
-        if isinstance(data, Complete):
-            return complete_statistics(params, data, w, data.inside @ w)
-        return gappy_statistics(params, data, w)
-
-    return jax.tree.map(lambda x: x.sum(0), map_blocks(block, params, cohort, weights))
+_statistics = jax.jit(statistics)
 
 
 class _Same:

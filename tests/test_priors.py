@@ -22,19 +22,16 @@ by_property = settings(derandomize=True, deadline=None, max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
 
 PATTERN = np.array([[2.0, inf, 0.7], [0.0, 1.0, 3.0], [inf, 0.5, 0.0]])
-PROPER = {
+PRIORS = {
     "laplace": Laplace(1.3),
     "laplace-matrix": Laplace(PATTERN + 0.2),
     "rows": GroupLaplace(0.8, by="rows"),
     "columns": GroupLaplace([0.5, inf, 2.0], by="columns"),
-}
-PRIORS = PROPER | {
     "flat": Flat(),
     "laplace-free": Laplace(PATTERN),
     "rows-free": GroupLaplace([inf, 0.0, 1.1], by="rows"),
 }
 every_prior = pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
-proper_prior = pytest.mark.parametrize("prior", PROPER.values(), ids=PROPER.keys())
 
 
 def blocks(prior, A):
@@ -76,7 +73,7 @@ def test_penalty_is_that_of_the_definition(prior):
     rng = np.random.default_rng(0)
     A = np.stack([feasible(prior, rng) for _ in range(4)])
     assert_allclose(prior.value(A), [penalty(prior, a) for a in A], rtol=1e-14)
-    assert_array_equal(prior.value(np.zeros((2, 5, 3, 3))), np.zeros((2, 5)))
+    assert jax.eval_shape(prior.value, np.zeros((2, 5, 3, 3))).shape == (2, 5)
 
 
 @every_prior
@@ -172,7 +169,7 @@ def test_prox_is_firmly_nonexpansive(prior, seed, step):
 
 @every_prior
 def test_prox_zeros_are_plain(prior):
-    A = np.random.default_rng(3).normal(size=(40, 3, 3))
+    A = np.random.default_rng(3).normal(size=(4, 3, 3))
     A[:, 0, 0] = -0.0
     for step in (0.0, 0.5, 10.0):
         X = np.asarray(prior.prox(A, step))
@@ -208,10 +205,11 @@ def test_nan_stays_visible(prior):
 
 @every_prior
 def test_precision_is_that_of_the_matrix(prior):
-    A = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
-    for result in (prior.value(A), prior.prox(A, np.float64(0.1)), prior.log_prob(A)):
-        assert result.dtype == np.float32
-    assert prior.prox(np.eye(3, dtype=int)).dtype == jnp.zeros(()).dtype
+    A = np.eye(3, dtype=np.float32)
+    step = jnp.zeros((), float)
+    for method in (prior.value, prior.log_prob, lambda A: prior.prox(A, step)):
+        assert jax.eval_shape(method, A).dtype == np.float32
+        assert jax.eval_shape(method, np.eye(3, dtype=int)).dtype == step.dtype
 
 
 # ---- density
@@ -303,6 +301,12 @@ def test_a_path_over_beta_compiles_once_and_vmaps(prior):
             assert_allclose(c, b, rtol=1e-14)
 
 
+def test_a_prior_prints_as_it_was_written():
+    for beta in (2, 2.0, np.float32(2), np.array(2.0)):
+        assert repr(Laplace(beta)) == "Laplace(beta=2.0)"
+    assert repr(GroupLaplace(1, "rows")) == "GroupLaplace(beta=1.0, by='rows')"
+
+
 def test_scaling_keeps_the_pattern():
     assert_array_equal(Laplace(PATTERN).scaled(3.0).beta, 3 * PATTERN)
     assert Flat().scaled(2.0).value(np.eye(2)) == 0
@@ -354,7 +358,8 @@ def test_draws_of_groups(by):
         assert ks(radius, stats.gamma(3, scale=1 / beta[i]).cdf) > 0.01
         for direction in (A[:, i] / radius[:, None]).T:
             assert ks(direction, stats.uniform(-1, 2).cdf) > 0.01
-            assert abs(stats.spearmanr(np.abs(direction), radius).statistic) < 0.05
+            for way in (direction, np.abs(direction)):  # independent of the radius
+                assert abs(stats.spearmanr(way, radius).statistic) < 0.05
 
 
 def test_size_of_a_draw():
@@ -439,10 +444,10 @@ def test_distribution_has_the_density_of_the_prior(prior):
     expected = prior.log_prob(A)
     assert_array_equal(d.log_prob(A), expected)
     assert_array_equal(d.expand((4,)).log_prob(A), expected)
-    assert_allclose(jax.jit(lambda d, A: d.log_prob(A))(d, A), expected, rtol=1e-14)
-    stack = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), d)
-    assert_allclose(jax.vmap(lambda d, A: d.log_prob(A))(stack, A), expected, rtol=1e-14)
-    assert jax.jit(lambda d: d)(d).support == d.support
+    stack = jax.tree.map(lambda leaf: np.stack([leaf] * 4), d)
+    each, back = jax.jit(jax.vmap(lambda d, A: (d.log_prob(A), d)))(stack, A)
+    assert_allclose(each, expected, rtol=1e-14)
+    assert back.support == d.support and back.event_shape == (3, 3)
 
 
 @pytest.mark.interfaces
@@ -492,10 +497,10 @@ def test_nuts_takes_forced_zeros_and_a_flat_prior():
         model(Flat(), y, site="B")
 
     kernel = infer.NUTS(both)
-    mcmc = infer.MCMC(kernel, num_warmup=300, num_samples=3000, num_chains=1, progress_bar=False)
+    mcmc = infer.MCMC(kernel, num_warmup=300, num_samples=2000, num_chains=1, progress_bar=False)
     mcmc.run(jax.random.key(0))
     A, B = (np.asarray(mcmc.get_samples()[site]) for site in "AB")
-    assert A.shape == B.shape == (3000, 3, 3)
+    assert A.shape == B.shape == (2000, 3, 3)
     free = np.isfinite(beta)
     assert_array_equal(A[:, ~free], 0)
     assert_allclose(np.abs(A).mean(0)[free], 1 / beta[free], rtol=0.15)  # E|a| = 1/beta
@@ -505,14 +510,14 @@ def test_nuts_takes_forced_zeros_and_a_flat_prior():
 
 
 @pytest.mark.interfaces
-@pytest.mark.parametrize("start", ["init_to_uniform", "init_to_median"])
 @pytest.mark.parametrize("name", ["flat", "laplace-free", "columns"])
-def test_initialisation_finds_a_start(name, start):
+def test_initialisation_finds_a_start(name):
+    """By the prior's median, which falls back to a uniform start where there are no draws."""
     prior = PRIORS[name]
     info = infer.util.initialize_model(
         jax.random.key(0),
         model,
-        init_strategy=getattr(infer, start),
+        init_strategy=infer.init_to_median,
         model_args=(prior, np.ones((3, 3))),
     )
     z = info.param_info.z
@@ -524,14 +529,16 @@ def test_initialisation_finds_a_start(name, start):
 
 
 @pytest.mark.interfaces
-@proper_prior
-def test_predictive_draws_from_a_proper_prior(prior):
+@pytest.mark.parametrize("name", ["laplace-matrix", "columns"])
+def test_predictive_draws_from_a_proper_prior(name):
+    prior = PRIORS[name]
     assert prior.is_proper
-    A = np.asarray(infer.Predictive(model, num_samples=500)(jax.random.key(2), prior)["A"])
-    assert A.shape == (500, 3, 3)
+    predictive = infer.Predictive(model, num_samples=100, parallel=False)
+    A = np.asarray(predictive(jax.random.key(2), prior)["A"])
+    assert A.shape == (100, 3, 3)
     assert_array_equal((A == 0).all(0), forced(prior))
     assert_array_equal((A == 0).any(0), forced(prior))
-    assert len(np.unique(A[:, ~forced(prior)])) == 500 * (~forced(prior)).sum()
+    assert len(np.unique(A[:, ~forced(prior)])) == 100 * (~forced(prior)).sum()
 
 
 @pytest.mark.interfaces

@@ -1,0 +1,140 @@
+"""The M-step: parameters from expected statistics, exact or to the letter of the paper's Algorithm 1."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..models import ExpectedStatistics, LDSParams, Prior
+from ..models.linalg import sym
+from .proximal import ProximalResult, kkt_residual, proximal_gradient, quadratic, solve, theorem1_step
+
+
+class Spec(NamedTuple):
+    """What may move, and how: hashable, so that it is static under jit."""
+
+    variant: str = "exact"  # or "paper"
+    hold: tuple[str, ...] = ()  # parameters kept as they are
+    diagonal: tuple[str, ...] = ()  # of Q, R, V1: kept diagonal
+
+    def free(self, name: str) -> bool:
+        return name not in self.hold
+
+
+class Floors(NamedTuple):
+    """Smallest eigenvalues allowed; constant during a fit, so that the objective still never falls."""
+
+    Q: Array
+    R: Array
+    V1: Array
+
+
+def m_step(
+    stats: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floors, spec: Spec
+) -> tuple[LDSParams, ProximalResult]:
+    return (_paper if spec.variant == "paper" else _exact)(stats, params, prior, floors, spec)
+
+
+def _exact(s: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floors, spec: Spec):
+    """Each parameter at its maximum given the others: a conditional M-step, so the posterior never falls.
+
+    A under the current Q by the proximal solver; then Q from the full quadratic form, which holds for every A:
+    Q = (S11 - A S10' - S10 A' + A S00 A') / Σ(T_n - 1).
+    """
+    A, C, Q, R, pi1, V1 = params
+    g = quadratic(Q, s.S00, s.S10)
+    if spec.free("A"):
+        result = solve(g, prior, A)
+        A = result.A
+    else:
+        result = ProximalResult(A, jnp.asarray(0), jnp.zeros((), A.dtype))
+    if spec.free("Q"):
+        Q = _covariance(s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T, s.n_transitions, "Q", floors, spec)
+    if spec.free("C"):
+        C = _right_divide(s.Syz, s.Szz)
+    if spec.free("R"):
+        R = _covariance(s.Syy - _cross(C, s.Syz) + C @ s.Szz @ C.T, s.n_emissions, "R", floors, spec)
+    if spec.free("pi1"):
+        pi1 = s.z1 / s.n_sequences
+    if spec.free("V1"):
+        spread = s.M1 - _cross(pi1[:, None], s.z1[:, None])
+        spread = spread + s.n_sequences * jnp.outer(pi1, pi1)
+        V1 = _covariance(spread, s.n_sequences, "V1", floors, spec)
+    return LDSParams(A, C, Q, R, pi1, V1), result
+
+
+def _paper(s: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floors, spec: Spec):
+    """Algorithm 1, line by line, with its sums over all sequences (T - 1 is Σ(T_n - 1), and so on).
+
+    Q and R are symmetrised, and floored where they lose definiteness, or nothing could go on: with a penalised A the
+    formula of Q does not give a covariance.
+    """
+    A, C, Q, R, pi1, V1 = params
+    # line 1: Ω without A, with Q from the previous A
+    if spec.free("C"):
+        C = _right_divide(s.Syz, s.Szz)
+    if spec.free("Q"):
+        Q = _covariance(s.S11 - A @ s.S10.T, s.n_transitions, "Q", floors, spec)
+    if spec.free("R"):
+        R = _covariance(s.Syy - C @ s.Syz.T, s.n_emissions, "R", floors, spec)
+    if spec.free("pi1"):
+        pi1 = s.z1 / s.n_sequences
+    if spec.free("V1"):
+        mean = s.z1 / s.n_sequences
+        V1 = _covariance(s.M1 - s.n_sequences * jnp.outer(mean, mean), s.n_sequences, "V1", floors, spec)
+    if not spec.free("A"):
+        zero = jnp.zeros((), A.dtype)
+        return LDSParams(A, C, Q, R, pi1, V1), ProximalResult(A, jnp.asarray(0), zero)
+    # line 2: start at the least-squares A
+    start = _right_divide(s.S10, s.S00)
+    # lines 3 to 7: steps of Theorem 1's size (line 4), gradient (5), soft threshold (6), until convergence
+    g = quadratic(Q, s.S00, s.S10)
+    result = proximal_gradient(g, prior, start, theorem1_step(g))
+    return LDSParams(result.A, C, Q, R, pi1, V1), result
+
+
+def stationarity(
+    s: ExpectedStatistics, params: LDSParams, prior: Prior, new: LDSParams, spec: Spec
+) -> Array:
+    """Relative violation of the optimality conditions of the penalised likelihood, all parameters: 0 at a stationary point.
+
+    By Fisher's identity the gradient of the likelihood is that of the expected complete one. A: the KKT residual of
+    its M-step; the others: by how much their M-step would move them, in units of their own.
+    """
+    g = quadratic(params.Q, s.S00, s.S10)
+    parts = [jnp.zeros((), params.A.dtype)]
+    if spec.free("A"):
+        parts.append(kkt_residual(g, prior, params.A))
+    if spec.free("C"):
+        parts.append(jnp.abs(new.C - params.C).max() / jnp.abs(params.C).max())
+    for name in ("Q", "R", "V1"):
+        if spec.free(name):
+            old = getattr(params, name)
+            parts.append(jnp.abs(jnp.linalg.solve(old, getattr(new, name) - old)).max())
+    if spec.free("pi1"):
+        move = new.pi1 - params.pi1
+        parts.append(jnp.sqrt(jnp.abs(move @ jnp.linalg.solve(params.V1, move))))
+    return jnp.stack(parts).max()
+
+
+def _cross(C: Array, S: Array) -> Array:
+    return C @ S.T + S @ C.T
+
+
+def _right_divide(S: Array, M: Array) -> Array:
+    return jnp.linalg.solve(M, S.T).T
+
+
+def _covariance(total: Array, n: Array, name: str, floors: Floors, spec: Spec) -> Array:
+    """total / n, kept at or above the floor: the exact maximiser among covariances that are."""
+    floor = getattr(floors, name)
+    S = sym(total) / n
+    if name in spec.diagonal:
+        return jnp.diag(jnp.maximum(jnp.diagonal(S), floor))
+
+    def clip(S):
+        values, vectors = jnp.linalg.eigh(S)
+        return sym(vectors * jnp.maximum(values, floor) @ vectors.T)
+
+    above = jnp.isfinite(jnp.linalg.cholesky(S - floor * jnp.eye(len(S), dtype=S.dtype))).all()
+    return lax.cond(above, lambda S: S, clip, S)

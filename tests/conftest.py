@@ -1,0 +1,56 @@
+"""For all tests: 64-bit arithmetic, a fixed Hypothesis profile, and the record of errors."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import settings
+
+jax.config.update("jax_enable_x64", True)
+
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.load_profile("fixed")
+
+_ERRORS = "largest relative errors"
+
+
+def relative_error(actual, wanted) -> float:
+    """Largest difference, relative to the largest entry of what is wanted (absolute if that is 0)."""
+    actual, wanted = np.asarray(actual, float), np.asarray(wanted, float)
+    assert actual.shape == wanted.shape
+    scale = np.abs(wanted).max(initial=0.0)
+    return float(np.abs(actual - wanted).max(initial=0.0) / (scale if scale > 0 else 1.0))
+
+
+@pytest.fixture
+def close(record_property):
+    """close(what, actual, wanted, rtol): assert, and keep the error for the summary.
+
+    `what` is a group and a detail ("filter mean"); the summary has a line for each group.
+    """
+    found: dict[str, list] = {}  # what -> [largest error, comparisons]
+
+    def check(what, actual, wanted, rtol=1e-9):
+        error = relative_error(actual, wanted)
+        assert error <= rtol, f"{what}: relative error {error:.2e} is above {rtol:.0e}"
+        worst, count = found.get(what, (0.0, 0))
+        found[what] = [max(worst, error), count + 1]
+
+    yield check
+    record_property(_ERRORS, found)
+
+
+def pytest_terminal_summary(terminalreporter):
+    groups: dict[str, dict[str, list]] = {}
+    for report in terminalreporter.getreports("passed"):
+        for name, found in report.user_properties:
+            if name == _ERRORS and report.when == "teardown":
+                for what, (error, count) in found.items():
+                    fields = groups.setdefault(what.split()[0], {})
+                    worst, total = fields.get(what, (0.0, 0))
+                    fields[what] = [max(worst, error), total + count]
+    if groups:
+        terminalreporter.section("largest relative errors")
+    for group, fields in groups.items():
+        what = max(fields, key=lambda k: fields[k][0])
+        problems = max(count for _, count in fields.values())
+        terminalreporter.line(f"{group:<24} {fields[what][0]:.1e}  ({problems} problems; {what})")
