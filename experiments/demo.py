@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from numpyro.infer import MCMC, NUTS
 
@@ -21,9 +21,6 @@ from ..models import (
     log_likelihood,
     simulate,
 )
-
-matplotlib.use("Agg")  # a file is written, no window opened
-import matplotlib.pyplot as plt  # noqa: E402
 
 
 def example_params() -> LDSParams:
@@ -53,7 +50,9 @@ def forecast_figure(params: LDSParams, cohort: Cohort, sequence: int, given: int
     sd_signal = jnp.sqrt(jnp.einsum("ij,tjk,ik->ti", C, smooth.cov[0], C))
     sd_ahead = jnp.sqrt(jnp.diagonal(ahead.cov[0], axis1=-2, axis2=-1))
     steps = np.arange(1, len(y) + 1)
-    figure, axes = plt.subplots(cohort.n_channels, 1, sharex=True, figsize=(7, 6), layout="constrained")
+    figure, axes = plt.subplots(
+        cohort.n_channels, 1, sharex=True, figsize=(7, 6), layout="constrained"
+    )
     for j, axis in enumerate(axes):
         for t, mean, sd, color, label in (
             (steps[:given], signal[:, j], sd_signal[:, j], "C0", "smoothed signal, 90%"),
@@ -64,16 +63,19 @@ def forecast_figure(params: LDSParams, cohort: Cohort, sequence: int, given: int
         axis.plot(steps, y[:, j], "k.", ms=4, label="observed")
         axis.axvline(given + 0.5, color="0.7", lw=0.8)
         axis.set_ylabel(f"channel {cohort.channels[j]}")
-    axes[0].legend(ncols=3, fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.3))
+    axes[0].legend(
+        ncols=3, fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.3)
+    )
     axes[-1].set_xlabel("step")
     return figure
 
 
 def main(argv=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser = argparse.ArgumentParser(description="A small run from data to posterior.")
     parser.add_argument("--out", type=Path, default=Path("results/demo"), help="folder to write")
     args = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
+    plt.switch_backend("Agg")  # a file is written, no window opened
     start = time.perf_counter()
 
     def say(text):
@@ -85,7 +87,7 @@ def main(argv=None) -> None:
     say(f"log-likelihood at the truth: {log_likelihood(params, cohort).sum():.2f}")
     stats = expected_statistics(params, cohort)
     A_hat = np.linalg.solve(stats.S00, stats.S10.T).T
-    say("one E-step from the truth moves A by at most " f"{np.abs(A_hat - params.A).max():.3f}")
+    say(f"one E-step from the truth moves A by at most {np.abs(A_hat - params.A).max():.3f}")
 
     given = np.asarray(cohort.lengths) - 5
     ahead = forecast(params, cohort, 5, given)
@@ -101,7 +103,10 @@ def main(argv=None) -> None:
     A = np.asarray(mcmc.get_samples()["A"])
     say("posterior of A given the rest (NUTS, 300 draws), mean ± sd beside the truth:")
     for i in range(3):
-        cells = (f"{A[:, i, j].mean():6.2f} ± {A[:, i, j].std():.2f} ({params.A[i, j]:.2f})" for j in range(3))
+        cells = (
+            f"{A[:, i, j].mean():6.2f} ± {A[:, i, j].std():.2f} ({params.A[i, j]:.2f})"
+            for j in range(3)
+        )
         print("          " + "   ".join(cells))
 
     args.out.mkdir(parents=True, exist_ok=True)

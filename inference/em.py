@@ -91,10 +91,12 @@ def run(
                 flatten(state.params), flatten(new)
             )
             ahead = unflatten(point, new)
-            ahead = LDSParams(*(
-                x if spec.free(name) else held
-                for name, x, held in zip(LDSParams._fields, ahead, new, strict=True)
-            ))
+            ahead = LDSParams(
+                *(
+                    x if spec.free(name) else held
+                    for name, x, held in zip(LDSParams._fields, ahead, new, strict=True)
+                )
+            )
             ready = ready & _above(ahead, floors, spec)
             ahead = jax.tree.map(lambda x, y: jnp.where(ready, x, y), ahead, new)
             return State(ahead, new, objective, residual, accelerator, ready, counts)
@@ -122,7 +124,9 @@ def _above(params: LDSParams, floors: Floors, spec: Spec) -> Array:
     for name, floor in zip(Floors._fields, floors, strict=True):
         if spec.free(name):
             S = getattr(params, name)
-            ok &= jnp.isfinite(jnp.linalg.cholesky(S - floor * jnp.eye(len(S), dtype=S.dtype))).all()
+            ok &= jnp.isfinite(
+                jnp.linalg.cholesky(S - floor * jnp.eye(len(S), dtype=S.dtype))
+            ).all()
     return ok
 
 
@@ -148,16 +152,23 @@ def fit_map(
 ) -> FitResult:
     """Maximise log p(y | Ω) + log p(A) over Ω: MAP-EM for the sparse LDS.
 
-    `variant="exact"` never lowers the objective; `"paper"` is Algorithm 1 to the letter. `init` is an `LDSParams`, or a method of
-    `initial_params`. `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
-    A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
-    With `accelerate=False` an iteration is one plain EM step. Ctrl-C returns what was reached.
+    `variant="exact"` never lowers the objective; `"paper"` is Algorithm 1 to the letter. `init` is an
+    `LDSParams`, or a method of `initial_params`. `hold` names parameters kept at their initial values,
+    `diagonal` covariances kept diagonal. A fit has converged when the optimality conditions hold to
+    `tol` (relative); `tol=0.0` runs all of `max_iter`. With `accelerate=False` an iteration is one plain EM
+    step. Ctrl-C returns what was reached.
     """
     spec = _check(cohort, n_states, prior, variant, hold, diagonal, max_iter, tol)
-    start = init if isinstance(init, LDSParams) else initial_params(cohort, n_states, init or "subspace")
+    start = (
+        init
+        if isinstance(init, LDSParams)
+        else initial_params(cohort, n_states, init or "subspace")
+    )
     start = check_params(start, cohort.n_channels, n_states)
     start = start._replace(A=prior.prox(start.A, 0.0))  # forced zeros hold from the start
-    return _fit(cohort, prior, start, spec, accelerate and variant == "exact", max_iter, tol, progress)
+    return _fit(
+        cohort, prior, start, spec, accelerate and variant == "exact", max_iter, tol, progress
+    )
 
 
 def fit_em(cohort: Cohort, n_states: int, **options) -> FitResult:
@@ -180,19 +191,27 @@ def _fit(
 ) -> FitResult:
     dtype = start.A.dtype
     data = prepare(cohort, dtype)
-    floors = Floors(*(1e-9 * jnp.trace(getattr(start, k)) / len(getattr(start, k)) for k in Floors._fields))
+    floors = Floors(
+        *(1e-9 * jnp.trace(getattr(start, k)) / len(getattr(start, k)) for k in Floors._fields)
+    )
     state = _begin(start, accelerate)
-    basis_free = accelerate and not spec.diagonal and not set(spec.hold) & {"A", "C", "Q", "pi1", "V1"}
+    basis_free = (
+        accelerate and not spec.diagonal and not set(spec.hold) & {"A", "C", "Q", "pi1", "V1"}
+    )
     traces, done, bases, reason = [], 0, 0, "max_iter"
     bar = tqdm(total=max_iter, disable=not progress, desc="EM", unit="it")
     try:
         while done < max_iter:
             n = min(_CHUNK, max_iter - done)
-            state, trace, k = run(state, data, prior, floors, spec, jnp.asarray(n), jnp.asarray(tol))
+            state, trace, k = run(
+                state, data, prior, floors, spec, jnp.asarray(n), jnp.asarray(tol)
+            )
             done, k = done + int(k), int(k)
             traces.append(np.asarray(trace)[:k])
             bar.update(k)
-            bar.set_postfix(objective=f"{float(state.objective):.4f}", kkt=f"{float(state.residual):.1e}")
+            bar.set_postfix(
+                objective=f"{float(state.objective):.4f}", kkt=f"{float(state.residual):.1e}"
+            )
             if not np.isfinite(float(state.objective)):
                 reason = "not finite"
                 break
@@ -251,8 +270,9 @@ def _warnings(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
     scales = np.sqrt(np.diagonal(params.Q))
     if not isinstance(prior, Flat) and spec.free("Q") and scales.max() > 1e3 * scales.min():
         found.append(
-            f"the scales of single states drift apart (ratio {scales.max() / scales.min():.1e}): the penalty on A can be lowered "
-            "without end by rescaling states; hold Q to make the problem well posed"
+            f"the scales of single states drift apart (ratio {scales.max() / scales.min():.1e}): the "
+            "penalty on A can be lowered without end by rescaling states; hold Q to make the problem "
+            "well posed"
         )
     radius = np.abs(np.linalg.eigvals(params.A)).max()
     if radius > 1:
@@ -280,8 +300,13 @@ def _check(cohort, n_states, prior, variant, hold, diagonal, max_iter, tol) -> S
     if not tol >= 0:
         raise ValueError(f"tol is {tol}; it must be 0 or more")
     if "A" not in hold and (np.asarray(cohort.lengths) < 2).all():
-        raise ValueError("every sequence has a single step, which says nothing on A; hold A, or give longer ones")
-    unseen = [c for c, seen in zip(cohort.channels, np.asarray(cohort.mask).any((0, 1)), strict=True) if not seen]
+        raise ValueError(
+            "every sequence has a single step, which says nothing on A; hold A, or give longer ones"
+        )
+    seen = np.asarray(cohort.mask).any(axis=(0, 1)).tolist()
+    unseen = [c for c, yes in zip(cohort.channels, seen, strict=True) if not yes]
     if unseen and not {"C", "R"} <= set(hold):
-        raise ValueError(f"channel {unseen[0]!r} is entirely missing: nothing can be learned of it; leave it out")
+        raise ValueError(
+            f"channel {unseen[0]!r} is entirely missing: nothing can be learned of it; leave it out"
+        )
     return Spec(variant, tuple(sorted(hold)), tuple(sorted(diagonal)))

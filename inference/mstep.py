@@ -7,7 +7,14 @@ from jax import Array, lax
 
 from ..models import ExpectedStatistics, LDSParams, Prior
 from ..models.linalg import sym
-from .proximal import ProximalResult, kkt_residual, proximal_gradient, quadratic, solve, theorem1_step
+from .proximal import (
+    ProximalResult,
+    kkt_residual,
+    proximal_gradient,
+    quadratic,
+    solve,
+    theorem1_step,
+)
 
 
 class Spec(NamedTuple):
@@ -49,11 +56,15 @@ def _exact(s: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floor
     else:
         result = ProximalResult(A, jnp.asarray(0), jnp.zeros((), A.dtype))
     if spec.free("Q"):
-        Q = _covariance(s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T, s.n_transitions, "Q", floors, spec)
+        Q = _covariance(
+            s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T, s.n_transitions, "Q", floors, spec
+        )
     if spec.free("C"):
         C = _right_divide(s.Syz, s.Szz)
     if spec.free("R"):
-        R = _covariance(s.Syy - _cross(C, s.Syz) + C @ s.Szz @ C.T, s.n_emissions, "R", floors, spec)
+        R = _covariance(
+            s.Syy - _cross(C, s.Syz) + C @ s.Szz @ C.T, s.n_emissions, "R", floors, spec
+        )
     if spec.free("pi1"):
         pi1 = s.z1 / s.n_sequences
     if spec.free("V1"):
@@ -81,7 +92,9 @@ def _paper(s: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floor
         pi1 = s.z1 / s.n_sequences
     if spec.free("V1"):
         mean = s.z1 / s.n_sequences
-        V1 = _covariance(s.M1 - s.n_sequences * jnp.outer(mean, mean), s.n_sequences, "V1", floors, spec)
+        V1 = _covariance(
+            s.M1 - s.n_sequences * jnp.outer(mean, mean), s.n_sequences, "V1", floors, spec
+        )
     if not spec.free("A"):
         zero = jnp.zeros((), A.dtype)
         return LDSParams(A, C, Q, R, pi1, V1), ProximalResult(A, jnp.asarray(0), zero)
@@ -96,7 +109,7 @@ def _paper(s: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floor
 def stationarity(
     s: ExpectedStatistics, params: LDSParams, prior: Prior, new: LDSParams, spec: Spec
 ) -> Array:
-    """Relative violation of the optimality conditions of the penalised likelihood, all parameters: 0 at a stationary point.
+    """Relative violation of the optimality conditions of the penalised likelihood, over all parameters.
 
     By Fisher's identity the gradient of the likelihood is that of the expected complete one. A: the KKT residual of
     its M-step; the others: by how much their M-step would move them, in units of their own.

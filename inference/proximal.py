@@ -52,9 +52,9 @@ def tight_step(g: Quadratic) -> Array:
 def scaled_step(g: Quadratic, prior: Prior) -> Array:
     """One step size a block of A, (l, l), (l, 1) or (1, l): the tight step after scaling of the states.
 
-    With D = diag(M) ‖diag(M)^-½ M diag(M)^-½‖₂ we have M ⪯ D, for M = Q^-1 and S00 alike, so that the Hessian S00 ⊗ Q^-1 is
-    below a diagonal one: valid, and insensitive to the units of single states. The step must not vary within
-    a block of the prior.
+    With D = diag(M) ‖diag(M)^-½ M diag(M)^-½‖₂ we have M ⪯ D, for M = Q^-1 and S00 alike, so that the Hessian
+    S00 ⊗ Q^-1 is below a diagonal one: valid, and insensitive to the units of single states. The step must
+    not vary within a block of the prior.
     """
     rows, columns = _diagonal_bound(g.precision)[:, None], _diagonal_bound(g.S00)[None]
     if prior._axis == -1:  # rows vanish together
@@ -82,8 +82,8 @@ def prox_step(g: Quadratic, prior: Prior, A: Array, step: Array) -> Array:
 def kkt_residual(g: Quadratic, prior: Prior, A: Array, step: Array | None = None) -> Array:
     """How far A is from optimal, relative to ∇g(0): 0 if and only if A minimises f.
 
-    The largest entry of the gradient mapping (A - prox(A - α ∇g, α)) / α, by default at the tight α, which is the violation
-    of 0 ∈ ∇g + ∂h wherever a step does not change which blocks are zero.
+    The largest entry of the gradient mapping (A - prox(A - α ∇g, α)) / α, by default at the tight α, which is
+    the violation of 0 ∈ ∇g + ∂h wherever a step does not change which blocks are zero.
     """
     step = tight_step(g) if step is None else step
     scale = jnp.abs(g.precision @ g.S10).max()
@@ -149,5 +149,3 @@ def beta_max(Q: Array, S10: Array, prior: Prior | None = None) -> Array:
     if prior is None or prior._axis is None:
         return gradient.max()
     return jnp.linalg.norm(gradient, axis=prior._axis).max()
-
-

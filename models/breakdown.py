@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import jax
 import numpy as np
+from numpyro.util import not_jax_tracer
 
 from .cohort import Cohort
 from .params import LDSParams
@@ -22,7 +23,7 @@ def explain_breakdown(result: Out, params: LDSParams, cohort: Cohort) -> Out:
     function outside of them tells the cause.
     """
     leaves = jax.tree.leaves((result, params, cohort))
-    if any(isinstance(x, jax.core.Tracer) for x in leaves):
+    if not all(not_jax_tracer(x) for x in leaves):
         return result
     if all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(result)):
         return result

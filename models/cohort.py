@@ -1,17 +1,15 @@
 """A cohort: N sequences of unequal length with d channels, any cell possibly missing."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
-from pandas.api import types
+
+from .tables import check_frame, check_unique, factorize, floats, steps
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,7 @@ class Cohort:
             if shape[1] != d:
                 raise ValueError(f"sequence {name!r} has {shape[1]} channels, the first has {d}")
         labels = _labels(ids, channels, d)
-        arrays = [
-            _floats(x, lambda at, n=n: _cell(labels, n, *at)) for n, x in enumerate(sequences)
-        ]
+        arrays = [floats(x, lambda at, n=n: _cell(labels, n, *at)) for n, x in enumerate(sequences)]
         lengths = np.array([len(x) for x in arrays])
         values = np.full((len(arrays), lengths.max(), len(labels.channels)), np.nan)
         values[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(arrays)
@@ -100,7 +96,7 @@ class Cohort:
         lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
         if lengths.shape != shape[:1] or lengths.dtype.kind not in "iu":
             raise ValueError(f"lengths is {lengths}; give {shape[0]} integers, one a sequence")
-        return _build(_floats(y, lambda at: _cell(labels, *at)), lengths, labels)
+        return _build(floats(y, lambda at: _cell(labels, *at)), lengths, labels)
 
     @classmethod
     def from_wide(
@@ -112,7 +108,7 @@ class Cohort:
         times and dates need `step`, a number or a duration such as "8h", and must lie on that grid
         from the sequence's first time on. Steps without a row are missing.
         """
-        table = _check_frame(frame, [id, time, *([] if channels is None else channels)])
+        table = check_frame(frame, [id, time, *([] if channels is None else channels)])
         names = [c for c in table if c not in (id, time)] if channels is None else list(channels)
         if not names:
             raise ValueError(f"frame has no column for a channel beside {id!r} and {time!r}")
@@ -141,8 +137,8 @@ class Cohort:
         Channels come in order of appearance. `channels` selects and orders them; a sequence without
         a row in any of them is left out.
         """
-        table = _check_frame(frame, [id, time, channel, value])
-        code, found = _factorize(table, channel)
+        table = check_frame(frame, [id, time, channel, value])
+        code, found = factorize(table, channel)
         names = found = [str(c) for c in found]
         if channels is not None:
             names = [str(c) for c in channels]
@@ -156,9 +152,9 @@ class Cohort:
             what = "" if j is None else f", channel {names[j]!r}"
             return f"sequence {who!r}, time {when}{what}"
 
-        cells = _floats(table[value], lambda at: name_row(at[0], code[at[0]]))
-        person, ids = _factorize(table, id)
-        index, starts, step = _steps(table[time], person, step, name_row)
+        cells = floats(table[value], lambda at: name_row(at[0], code[at[0]]))
+        person, ids = factorize(table, id)
+        index, starts, step = steps(table[time], person, step, name_row)
         labels = _labels(_ids(ids, len(ids)), names, len(names), starts, step)
         values = np.full((len(ids), index.max() + 1, len(names)), np.nan)
         place = np.ravel_multi_index((person, index, code), values.shape)
@@ -327,7 +323,7 @@ def _ids(ids, n: int) -> tuple:
     ids = tuple(i.item() if isinstance(i, np.generic) else i for i in ids)
     if len(ids) != n:
         raise ValueError(f"ids has {len(ids)} entries for {n} sequences")
-    _check_unique(ids, "ids")
+    check_unique(ids, "ids")
     return ids
 
 
@@ -337,94 +333,9 @@ def _labels(ids: tuple, channels, d, starts=None, step=1) -> Labels:
     names = tuple(f"y{j}" for j in range(d)) if channels is None else tuple(map(str, channels))
     if d == 0 or len(names) != d:
         raise ValueError(f"channels has {len(names)} names, and the data has {d} channels")
-    _check_unique(names, "channels")
+    check_unique(names, "channels")
     return Labels(ids, names, (0.0,) * d, (1.0,) * d, starts, step)
-
-
-def _check_unique(names, argument: str) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ValueError(f"{argument} holds {name!r} {count} times; every name must be its own")
 
 
 def _cell(labels: Labels, n, t, j) -> str:
     return f"sequence {labels.ids[n]!r}, step {t}, channel {labels.channels[j]!r}"
-
-
-def _floats(x, name_cell) -> np.ndarray:
-    """A float64 copy; None, pd.NA and masked cells become NaN, and what is no number is refused."""
-    if isinstance(x, np.ma.MaskedArray):  # np.asarray would bring up the values under the mask
-        x = np.ma.filled(x.astype(object), np.nan)
-    a = np.asarray(x)
-    if a.dtype.kind in "fiub":
-        return a.astype(np.float64)
-    # Dates become text here, to be refused: as objects numpy would make integers of them.
-    a = a.astype(str) if a.dtype.kind in "mM" else np.asarray(x, dtype=object)
-    out = np.full(a.shape, np.nan)
-    for at, v in np.ndenumerate(a):
-        if isinstance(v, Real | Decimal | np.bool_):
-            out[at] = float(v)
-        elif v is not None and v is not pd.NA:
-            raise TypeError(f"{name_cell(at)} is {v!r}; give a real number, or NaN for missing")
-    return out
-
-
-def _steps(times, person, step: Any, name_row) -> tuple[np.ndarray, tuple, Any]:
-    """The step index of every row, the first time of every sequence, and the step as stored."""
-    times = times.infer_objects()
-    kind = f"column {times.name!r} has dtype {times.dtype}"
-    for row in np.flatnonzero(times.isna()):
-        raise ValueError(f"{name_row(row)}: column {times.name!r} is missing; fill or drop the row")
-    dates = types.is_datetime64_any_dtype(times) or types.is_timedelta64_dtype(times)
-    if types.is_integer_dtype(times):
-        times, step = times.astype("int64"), 1 if step is None else step
-    elif not dates and not types.is_float_dtype(times):
-        raise TypeError(f"{kind}; give integers, real numbers or dates (see pandas.to_datetime)")
-    if step is None:
-        raise ValueError(f"{kind}: give step=, the time between two steps, such as 0.5 or '8h'")
-    if (isinstance(step, Real) and not isinstance(step, np.timedelta64)) == dates:
-        raise TypeError(f"{kind}, and step is {step!r}: numbers go with numbers, '8h' with dates")
-    step = pd.Timedelta(step) if dates else step
-    if not step > 0 * step:  # as a duration has no plain 0; false for NaN and infinity
-        raise ValueError(f"step is {step!r}; it must be positive and finite")
-
-    by_sequence = times.groupby(person)
-    with np.errstate(invalid="ignore"):
-        exact = ((times - by_sequence.transform("min")) / step).to_numpy(dtype=np.float64)
-        index = np.rint(exact)
-        off_grid = ~(np.abs(exact - index) <= 1e-6)  # true for an infinite time, too
-    for row in np.flatnonzero(off_grid):
-        raise ValueError(
-            f"{name_row(row)} is {exact[row]:.6g} steps of {step} after the sequence's first time; "
-            "bin the times to a grid first, or give another step"
-        )
-    # A cohort is one padded array: unix seconds taken for steps would not fit into memory.
-    last = index.argmax()
-    grid = (person.max() + 1) * (index[last] + 1)
-    if grid > 1000 * len(times):
-        raise ValueError(
-            f"{name_row(last)} is step {index[last]:.0f} of its sequence: {grid:.3g} steps in all "
-            f"for {len(times)} values; give step= larger than {step}, or mend the times"
-        )
-    return index.astype(np.int64), tuple(by_sequence.min().tolist()), step
-
-
-def _factorize(frame, column) -> tuple[np.ndarray, list]:
-    """Integer codes in order of first appearance, and the distinct values."""
-    code, found = pd.factorize(frame[column])
-    for row in np.flatnonzero(code < 0):
-        raise ValueError(f"column {column!r} is missing in row {frame.index[row]}; fill or drop it")
-    return code, found.tolist()
-
-
-def _check_frame(frame, columns) -> Any:  # pandas types tell a checker little
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"frame is a {type(frame).__name__}; give a pandas DataFrame")
-    for c in columns:
-        if c not in frame:
-            raise ValueError(f"frame has no column {c!r} (an index: reset_index) but {list(frame)}")
-    _check_unique(frame, "frame.columns")
-    _check_unique(columns, "the columns to read")
-    if len(frame) == 0:
-        raise ValueError("frame has no rows; a cohort needs at least one sequence")
-    return frame

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
+from numpyro.util import not_jax_tracer
 
 from .cohort import Cohort
 from .kalman import kalman_filter
@@ -20,7 +21,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    params: LDSParams, cohort: Cohort, horizon: int, given: int | Array | None = None
+    params: LDSParams, cohort: Cohort, horizon: int, given: ArrayLike | None = None
 ) -> Forecast:
     """Forecasts of `horizon` steps after the first `given` steps of each sequence (all by default).
 
@@ -29,7 +30,7 @@ def forecast(
     if horizon < 1:
         raise ValueError(f"horizon is {horizon}; it must be at least 1")
     given = cohort.lengths if given is None else given
-    if not isinstance(given, jax.core.Tracer) and not isinstance(cohort.lengths, jax.core.Tracer):
+    if not_jax_tracer(given) and not_jax_tracer(cohort.lengths):
         psi = np.broadcast_to(np.asarray(given), (cohort.n_sequences,))
         lengths = np.asarray(cohort.lengths)
         bad = np.flatnonzero((psi < 0) | (psi > lengths) | (psi != np.round(psi)))

@@ -1,5 +1,7 @@
 """The marginal log-likelihood of a cohort and its derivative, by the route that the data asks for."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -59,16 +61,19 @@ def loglik(params: LDSParams, data: Complete | Gappy) -> Array:
     return _loglik_fwd(params, data)[0]
 
 
+def route(data: Complete | Gappy) -> Any:
+    """The module with `forward`, `loglik` and `score` for this kind of data."""
+    return shared if isinstance(data, Complete) else gappy
+
+
 def _loglik_fwd(params, data):
-    route = shared if isinstance(data, Complete) else gappy
-    fwd = route.forward(params, data)
-    return route.loglik(data, fwd), (params, data, fwd)
+    fwd = route(data).forward(params, data)
+    return route(data).loglik(data, fwd), (params, data, fwd)
 
 
 def _loglik_bwd(residuals, weights):
     params, data, fwd = residuals
-    route = shared if isinstance(data, Complete) else gappy
-    grads, dy, *_ = route.score(params, data, fwd, weights)
+    grads, dy, *_ = route(data).score(params, data, fwd, weights)
     return grads, jax.tree.map(jnp.zeros_like, data)._replace(y=dy)
 
 

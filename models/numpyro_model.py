@@ -26,7 +26,7 @@ class LDS(dist.Distribution):
     end of a sequence.
     """
 
-    support = constraints.independent(constraints.real, 2)
+    support = constraints.independent(constraints.real, 2)  # type: ignore[assignment]
     pytree_data_fields = ("params", "cohort")
 
     def __init__(self, params: LDSParams, cohort: Cohort, *, validate_args=None):
@@ -41,7 +41,7 @@ class LDS(dist.Distribution):
         y = jnp.where(self.cohort.mask, value, 0.0)
         return log_likelihood(self.params, replace(self.cohort, y=y))
 
-    def sample(self, key, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         N, T, _ = self.cohort.y.shape
         _, y = sample_paths(key, self.params, (*sample_shape, N), T)
         inside = jnp.arange(T) < jnp.asarray(self.cohort.lengths)[:, None]
@@ -60,7 +60,9 @@ def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution
     l, d = n_states, cohort.n_channels
     seen = jnp.asarray(cohort.mask).sum((0, 1))
     square = (jnp.asarray(cohort.y) ** 2).sum((0, 1)) / jnp.maximum(seen, 1)
-    s = jnp.sqrt(jnp.where(square > 0, square, 1.0))  # a channel that is 0 or never seen says nothing
+    s = jnp.sqrt(
+        jnp.where(square > 0, square, 1.0)
+    )  # a channel that is 0 or never seen says nothing
     unit = dist.InverseWishart(l + 2.0, scale_matrix=jnp.eye(l))
     return {
         "C": dist.Normal(0.0, jnp.broadcast_to(s[:, None], (d, l))).to_event(2),
@@ -80,11 +82,17 @@ def sample_params(
 ) -> LDSParams:
     """Sites A, C, Q, R, pi1, V1; those held are deterministic."""
     held = held._asdict() if isinstance(held, LDSParams) else dict(held or {})
-    given = {"A": prior.distribution(n_states), **default_priors(cohort, n_states), **(priors or {})}
+    given = {
+        "A": prior.distribution(n_states),
+        **default_priors(cohort, n_states),
+        **(priors or {}),
+    }
     for argument, names in (("held", held), ("priors", priors or {})):
         unknown = set(names) - set(LDSParams._fields)
         if unknown:
-            raise ValueError(f"{argument} names {sorted(unknown)}; the parameters are {LDSParams._fields}")
+            raise ValueError(
+                f"{argument} names {sorted(unknown)}; the parameters are {LDSParams._fields}"
+            )
 
     def site(name):
         if name in held:

@@ -33,7 +33,7 @@ class Prior:
         # Not the product alone: ∞ · 0 is NaN, and so would be its gradient.
         return jnp.sum(jnp.where(norms == 0, 0.0, beta) * norms, axis=(-2, -1))
 
-    def prox(self, A, step=1.0) -> Array:
+    def prox(self, A, step: Any = 1.0) -> Array:
         """argmin_X ½‖X − A‖²_F + step · value(X): blockwise soft threshold, with exact zeros.
 
         X_g = A_g max(0, 1 − step beta_g / ‖A_g‖₂). `step` is one number, or one for each block.

@@ -74,8 +74,8 @@ def loglik(data: Complete, fwd: Forward) -> Array:
 def information(params: LDSParams, fwd: Forward, n_t: Array) -> Array:
     """Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
 
-    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with n_t = Σ_n w_n 1[T_n >= t]. The recursion is affine, so the sum over sequences
-    that end at different times obeys it too, and one pass serves all.
+    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with n_t = Σ_n w_n 1[T_n >= t]. The recursion is affine, so the
+    sum over sequences that end at different times obeys it too, and one pass serves all.
     """
     WC = fwd.W @ params.C
 
@@ -94,9 +94,10 @@ def score(
 ) -> tuple[LDSParams, Array]:
     """Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
 
-    r_{t-1} = C'S_t^-1 v_t + L_t' r_t gives the smoothed disturbances E[e_{t+1} | y] = Q r_t, E[v_t | y] = R u_t, and with them
-    ∂/∂A = Q^-1 E Σ e_{t+1} z_t' and its like, where the inverses of Q and R cancel. Within the pass over the
-    sequences only the moments of (r_t, e_t) with (r_t, e_t, m_t) are formed; u_t and z_t are linear in these three.
+    r_{t-1} = C'S_t^-1 v_t + L_t' r_t gives the smoothed disturbances E[e_{t+1} | y] = Q r_t and
+    E[v_t | y] = R u_t, and with them ∂/∂A = Q^-1 E Σ e_{t+1} z_t' and its like, where the inverses of Q and R
+    cancel. The pass over the sequences forms only the moments of (r_t, e_t) with (r_t, e_t, m_t), in
+    which u_t and z_t are linear.
     """
     A, P, Pf, K, L, W = params.A, fwd.P, fwd.Pf, fwd.K, fwd.L, fwd.W
     AK = A @ K

@@ -113,7 +113,12 @@ def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
     inside = np.arange(T)[:, None] < length
     n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
     y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
-    return Complete(np.ascontiguousarray(y), inside, rows[:, 0]), n_t
+    y, inside, unit = (
+        np.ascontiguousarray(y),
+        inside.astype(float),
+        np.ascontiguousarray(rows[:, 0]),
+    )
+    return Complete(*(jnp.asarray(x) for x in (y, inside, unit))), n_t
 
 
 class Prepared(NamedTuple):

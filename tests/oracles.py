@@ -201,5 +201,8 @@ def statistics(params, cohort, weights=None) -> ExpectedStatistics:
     weights = np.ones(len(cohort)) if weights is None else weights
     each = [sequence_statistics(params, y) for y in cohort.sequences()]
     return ExpectedStatistics(
-        *(sum(w * x for w, x in zip(weights, field, strict=True)) for field in zip(*each, strict=True))
+        *(
+            sum(w * x for w, x in zip(weights, field, strict=True))
+            for field in zip(*each, strict=True)
+        )
     )

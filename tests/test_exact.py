@@ -56,7 +56,9 @@ def unstack(tree, i):
 def test_log_likelihood_is_that_of_the_dense_gaussian(shape, gaps, close):
     for params, cohort in problems(shape, gaps):
         assert cohort.complete is not gaps
-        close("log_likelihood", log_likelihood(params, cohort), oracles.log_likelihood(params, cohort))
+        close(
+            "log_likelihood", log_likelihood(params, cohort), oracles.log_likelihood(params, cohort)
+        )
 
 
 @both_routes
@@ -167,13 +169,22 @@ def test_pseudo_sequences_are_few_and_have_the_same_sums(close):
 def test_blocks_of_a_large_gappy_cohort_add_up(close):
     """300 sequences run in two blocks, of which the second is filled up."""
     params, cohort = random_problem(0, Shape(1, 1, 300, 2), gaps=True, ragged=True)
-    close("blocks log_likelihood", log_likelihood(params, cohort), oracles.log_likelihood(params, cohort))
+    close(
+        "blocks log_likelihood",
+        log_likelihood(params, cohort),
+        oracles.log_likelihood(params, cohort),
+    )
     weights = np.random.default_rng(0).normal(size=300)
     halves = [cohort.take(slice(0, 150)), cohort.take(slice(150, 300))]
     for w, parts in ((None, (None, None)), (weights, (weights[:150], weights[150:]))):
-        result, wanted = expected_statistics(params, cohort, w), oracles.statistics(params, cohort, w)
+        result, wanted = (
+            expected_statistics(params, cohort, w),
+            oracles.statistics(params, cohort, w),
+        )
         each = [expected_statistics(params, half, v) for half, v in zip(halves, parts, strict=True)]
-        for name, a, b, c in zip(result._fields, result, wanted, zip(*each, strict=True), strict=True):
+        for name, a, b, c in zip(
+            result._fields, result, wanted, zip(*each, strict=True), strict=True
+        ):
             close(f"blocks {name}", a, b)
             close(f"blocks {name}", a, c[0] + c[1])
 

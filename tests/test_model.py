@@ -212,9 +212,7 @@ def test_svi_guide_climbs(params, cohort):
     guide = autoguide.AutoNormal(lds_model)
     svi = SVI(lds_model, guide, Adam(0.02), Trace_ELBO())
     held = rest(params, "A")
-    result = svi.run(
-        jax.random.key(0), 300, cohort, 2, Laplace(1.0), held=held, progress_bar=False
-    )
+    result = svi.run(jax.random.key(0), 300, cohort, 2, Laplace(1.0), held=held, progress_bar=False)
     losses = np.asarray(result.losses)
     assert np.isfinite(losses).all() and losses[-50:].mean() < losses[:20].mean()
 
@@ -224,9 +222,7 @@ def test_laplace_approximation_uses_the_hessian(params, cohort):
     held = rest(params, "pi1")
     guide = autoguide.AutoLaplaceApproximation(lds_model)
     svi = SVI(lds_model, guide, Adam(0.02), Trace_ELBO())
-    result = svi.run(
-        jax.random.key(0), 1500, cohort, 2, Flat(), held=held, progress_bar=False
-    )
+    result = svi.run(jax.random.key(0), 1500, cohort, 2, Flat(), held=held, progress_bar=False)
     found = guide.get_posterior(result.params)
     prior = default_priors(cohort, 2)["pi1"]
 

@@ -1,0 +1,95 @@
+"""Reading tables and arrays: numbers, times and names, each refused with its place in the data."""
+
+from collections import Counter
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+
+def check_frame(frame, columns) -> Any:  # pandas types tell a checker little
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"frame is a {type(frame).__name__}; give a pandas DataFrame")
+    for c in columns:
+        if c not in frame:
+            raise ValueError(f"frame has no column {c!r} (an index: reset_index) but {list(frame)}")
+    check_unique(frame, "frame.columns")
+    check_unique(columns, "the columns to read")
+    if len(frame) == 0:
+        raise ValueError("frame has no rows; a cohort needs at least one sequence")
+    return frame
+
+
+def factorize(frame, column) -> tuple[np.ndarray, list]:
+    """Integer codes in order of first appearance, and the distinct values."""
+    code, found = pd.factorize(frame[column])
+    for row in np.flatnonzero(code < 0):
+        raise ValueError(f"column {column!r} is missing in row {frame.index[row]}; fill or drop it")
+    return code, found.tolist()
+
+
+def steps(times, person, step: Any, name_row) -> tuple[np.ndarray, tuple, Any]:
+    """The step index of every row, the first time of every sequence, and the step as stored."""
+    times = times.infer_objects()
+    kind = f"column {times.name!r} has dtype {times.dtype}"
+    for row in np.flatnonzero(times.isna()):
+        raise ValueError(f"{name_row(row)}: column {times.name!r} is missing; fill or drop the row")
+    dates = types.is_datetime64_any_dtype(times) or types.is_timedelta64_dtype(times)
+    if types.is_integer_dtype(times):
+        times, step = times.astype("int64"), 1 if step is None else step
+    elif not dates and not types.is_float_dtype(times):
+        raise TypeError(f"{kind}; give integers, real numbers or dates (see pandas.to_datetime)")
+    if step is None:
+        raise ValueError(f"{kind}: give step=, the time between two steps, such as 0.5 or '8h'")
+    if (isinstance(step, Real) and not isinstance(step, np.timedelta64)) == dates:
+        raise TypeError(f"{kind}, and step is {step!r}: numbers go with numbers, '8h' with dates")
+    step = pd.Timedelta(step) if dates else step
+    if not step > 0 * step:  # as a duration has no plain 0; false for NaN and infinity
+        raise ValueError(f"step is {step!r}; it must be positive and finite")
+
+    by_sequence = times.groupby(person)
+    with np.errstate(invalid="ignore"):
+        exact = ((times - by_sequence.transform("min")) / step).to_numpy(dtype=np.float64)
+        index = np.rint(exact)
+        off_grid = ~(np.abs(exact - index) <= 1e-6)  # true for an infinite time, too
+    for row in np.flatnonzero(off_grid):
+        raise ValueError(
+            f"{name_row(row)} is {exact[row]:.6g} steps of {step} after the sequence's first time; "
+            "bin the times to a grid first, or give another step"
+        )
+    # A cohort is one padded array: unix seconds taken for steps would not fit into memory.
+    last = index.argmax()
+    grid = (person.max() + 1) * (index[last] + 1)
+    if grid > 1000 * len(times):
+        raise ValueError(
+            f"{name_row(last)} is step {index[last]:.0f} of its sequence: {grid:.3g} steps in all "
+            f"for {len(times)} values; give step= larger than {step}, or mend the times"
+        )
+    return index.astype(np.int64), tuple(by_sequence.min().tolist()), step
+
+
+def floats(x, name_cell) -> np.ndarray:
+    """A float64 copy; None, pd.NA and masked cells become NaN, and what is no number is refused."""
+    if isinstance(x, np.ma.MaskedArray):  # np.asarray would bring up the values under the mask
+        x = np.ma.filled(x.astype(object), np.nan)
+    a = np.asarray(x)
+    if a.dtype.kind in "fiub":
+        return a.astype(np.float64)
+    # Dates become text here, to be refused: as objects numpy would make integers of them.
+    a = a.astype(str) if a.dtype.kind in "mM" else np.asarray(x, dtype=object)
+    out = np.full(a.shape, np.nan)
+    for at, v in np.ndenumerate(a):
+        if isinstance(v, Real | Decimal | np.bool_):
+            out[at] = float(v)
+        elif v is not None and v is not pd.NA:
+            raise TypeError(f"{name_cell(at)} is {v!r}; give a real number, or NaN for missing")
+    return out
+
+
+def check_unique(names, argument: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"{argument} holds {name!r} {count} times; every name must be its own")
