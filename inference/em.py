@@ -76,7 +76,6 @@ def run(
             assert state.accelerator is not None
             return state._replace(
                 params=state.safe,
-                accelerator=state.accelerator.reset(),
                 trying=jnp.asarray(False),
                 counts=state.counts.at[2].add(1),
             )
@@ -303,7 +302,7 @@ def _check(cohort, n_states, prior, variant, hold, diagonal, max_iter, tol) -> S
         raise ValueError(
             "every sequence has a single step, which says nothing on A; hold A, or give longer ones"
         )
-    seen = np.asarray(cohort.mask).any(axis=(0, 1)).tolist()
+    seen = np.atleast_1d(np.asarray(cohort.mask).any(axis=(0, 1)))
     unseen = [c for c, yes in zip(cohort.channels, seen, strict=True) if not yes]
     if unseen and not {"C", "R"} <= set(hold):
         raise ValueError(

@@ -1,7 +1,7 @@
 """The sums that EM needs: expected sufficient statistics of a cohort under given parameters."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -113,12 +113,8 @@ def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
     inside = np.arange(T)[:, None] < length
     n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
     y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
-    y, inside, unit = (
-        np.ascontiguousarray(y),
-        inside.astype(float),
-        np.ascontiguousarray(rows[:, 0]),
-    )
-    return Complete(*(jnp.asarray(x) for x in (y, inside, unit))), n_t
+    host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0]  # not jax: it is cached
+    return Complete(*host), n_t
 
 
 class Prepared(NamedTuple):
