@@ -1,7 +1,7 @@
 """Peak memory of one E-step on 1,000,000 time steps (N = 20,000, T = 50, l = 5, d = 3).
 
-    python benchmarks/memory.py                # no gaps
-    python benchmarks/memory.py --gaps 0.1     # a tenth of the cells missing
+python benchmarks/memory.py                # no gaps
+python benchmarks/memory.py --gaps 0.1     # a tenth of the cells missing
 """
 
 import argparse

@@ -138,32 +138,32 @@ def moments(
     n_t (T,) counts the sequences, with their weights, that reach step t.
     """
     A, Pf = params.A, fwd.Pf
+    APf = A @ Pf
     l, d = A.shape[0], data.y.shape[1]
     drive = (fwd.W @ params.C).mT @ fwd.e
+    mf = fwd.m + fwd.P @ drive  # E[z_t | y_{1:t}]
 
     def step(carry, x):
         r, z_next, total = carry
-        m, P, L, drive_t, inside, y = x
-        r = drive_t + mul(L.T, r)
-        z = (m + mul(P, r)) * inside  # 0 past the end
+        mf_t, APf_t, L, drive_t, inside, y = x
+        # m_t + P_t r_{t-1} is the same, but rounds to the size of P_1 = V1, which may be large
+        z = (mf_t + mul(APf_t.T, r)) * inside  # 0 past the end
         total = total + jnp.concatenate([z, z_next, y]) @ (z * weights).T
-        return (r, z, total), None
+        return (drive_t + mul(L.T, r), z, total), None
 
     zero = jnp.zeros_like(fwd.m[0])
     end = (zero, zero, jnp.zeros((2 * l + d, l), zero.dtype))
-    xs = (fwd.m, fwd.P, fwd.L, drive, data.inside, data.y)
+    xs = (mf, APf, fwd.L, drive, data.inside, data.y)
     (_, z1, total), _ = lax.scan(step, end, xs, reverse=True)
     zz, z10, yz = total[:l], total[l : 2 * l], total[2 * l :]
 
-    # S00 leaves out the last state of each sequence, E[z_T | y] = m_T + P_T C'S_T^-1 v_T
+    # S00 leaves out the last state of each sequence
     last, n = data.inside.sum(0).astype(int) - 1, jnp.arange(data.unit.size)
-    PCW = fwd.P @ (fwd.W @ params.C).mT
-    z_last = fwd.m[last, :, n] + (PCW[last] @ fwd.e[last, :, n, None])[..., 0]  # (N, l)
+    z_last = mf[last, :, n]  # (N, l)
 
     # Cov[z_t | y] summed over the sequences that reach t; one that ends there has no part in Λ_t
     Lam = information(params, fwd, n_t)[1:]
     n_t = n_t[:, None, None]
-    APf = A @ Pf
     LamAPf = Lam @ APf
     taken = APf.mT @ LamAPf
     cov = n_t * Pf - taken

@@ -14,7 +14,7 @@ _ERRORS = "largest relative errors"
 
 
 def relative_error(actual, wanted) -> float:
-    """Largest difference, relative to the largest entry of what is wanted (absolute if that is 0)."""
+    """Largest difference, relative to the largest entry wanted (absolute if all of them are 0)."""
     actual, wanted = np.asarray(actual, float), np.asarray(wanted, float)
     assert actual.shape == wanted.shape
     scale = np.abs(wanted).max(initial=0.0)
@@ -28,6 +28,7 @@ def close(record_property):
     `what` is a group and a detail ("filter mean"); the summary has a line for each group.
     """
     found: dict[str, list] = {}  # what -> [largest error, comparisons]
+    record_property(_ERRORS, found)
 
     def check(what, actual, wanted, rtol=1e-9):
         error = relative_error(actual, wanted)
@@ -35,15 +36,14 @@ def close(record_property):
         worst, count = found.get(what, (0.0, 0))
         found[what] = [max(worst, error), count + 1]
 
-    yield check
-    record_property(_ERRORS, found)
+    return check
 
 
 def pytest_terminal_summary(terminalreporter):
     groups: dict[str, dict[str, list]] = {}
     for report in terminalreporter.getreports("passed"):
         for name, found in report.user_properties:
-            if name == _ERRORS and report.when == "teardown":
+            if name == _ERRORS:
                 for what, (error, count) in found.items():
                     fields = groups.setdefault(what.split()[0], {})
                     worst, total = fields.get(what, (0.0, 0))

@@ -45,7 +45,7 @@ def punch(rng, sequences):
     """Gaps of every kind, by chance: cells, whole steps, the start, the end, a whole sequence."""
     for y in sequences:
         T = len(y)
-        kinds = rng.random(5) < [0.7, 0.5, 0.3, 0.3, 0.15]
+        kinds = rng.random(5) < [0.7, 0.6, 0.25, 0.25, 0.1]
         if kinds[0]:
             y[rng.random(y.shape) < rng.uniform(0.05, 0.6)] = np.nan
         if kinds[1]:
