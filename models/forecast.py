@@ -1,7 +1,9 @@
 """What comes next: the predictive distribution of y."""
 
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -27,8 +29,8 @@ def forecast(
 
     E[y_{ψ+h}] = C A^h z_{ψ|ψ}. `given` is one ψ or one for each sequence, from 0 (the prior alone) to T_n.
     """
-    if horizon < 1:
-        raise ValueError(f"horizon is {horizon}; it must be at least 1")
+    if not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise ValueError(f"horizon is {horizon}; it must be a whole number, at least 1")
     given = cohort.lengths if given is None else given
     if not_jax_tracer(given) and not_jax_tracer(cohort.lengths):
         psi = np.broadcast_to(np.asarray(given), (cohort.n_sequences,))
@@ -44,9 +46,10 @@ def forecast(
     psi = jnp.broadcast_to(jnp.asarray(given, int), (cohort.n_sequences,))
     n = jnp.arange(cohort.n_sequences)
     start = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
-    return _extrapolate(params, *start, horizon)
+    return _extrapolate(params, *start, int(horizon))
 
 
+@functools.partial(jax.jit, static_argnames="horizon")
 def _extrapolate(params: LDSParams, m: Array, P: Array, horizon: int) -> Forecast:
     A, C, Q, R, _, _ = (jnp.asarray(x) for x in params)
 

@@ -1,5 +1,6 @@
 """Draw a cohort from the model."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ def simulate(
     return Simulation(cohort, z)
 
 
+@functools.partial(jax.jit, static_argnames=("shape", "n_steps"))
 def sample_paths(
     key: Array, params: LDSParams, shape: tuple[int, ...], n_steps: int
 ) -> tuple[Array, Array]:

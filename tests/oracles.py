@@ -1,7 +1,7 @@
 """Oracles: one dense Gaussian over all states and observations of a sequence, conditioned in NumPy.
 
-No recursion over time, and no code of the package but its two data types. A sequence is an array (T, d) with NaN
-where a cell is missing.
+No recursion over time, and no code of the package but its data types. A sequence is an array (T, d)
+with NaN where a cell is missing.
 """
 
 from typing import NamedTuple
