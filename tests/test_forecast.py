@@ -27,7 +27,9 @@ def close_fields(close, result, wanted, rtol=1e-9):
 
 
 @both_routes
-@pytest.mark.parametrize("shape", [MORE_CHANNELS, MORE_STATES], ids=["d>l", "l>d"])
+@pytest.mark.parametrize(
+    "shape", [MORE_CHANNELS, MORE_STATES], ids=["more-channels", "more-states"]
+)
 def test_forecast_conditions_on_the_given_steps_alone(shape, gaps, close):
     rng = np.random.default_rng(0)
     for params, cohort in problems(shape, gaps):

@@ -6,6 +6,7 @@ import oracles
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_params
+from scipy.linalg import block_diag
 
 from sparse_lds.models import LDSParams, simulate
 
@@ -38,6 +39,16 @@ def test_moments_are_those_of_the_joint_gaussian(l, d):
     # with some 200 comparisons, one key in two thousand would pass 4.8
     assert np.abs(score).max() < 4.8
     assert 0.5 < score.std() < 1.5
+
+
+def test_noises_are_independent_along_one_sequence():
+    """With A = 0 the steps of one long sequence are independent, and so are state and noise in each."""
+    params = random_params(np.random.default_rng(0), 2, 2)._replace(A=np.zeros((2, 2)))
+    result = simulate(jax.random.key(0), params, [N])
+    z, y = np.asarray(result.states)[0, 1:], result.cohort.y[0, 1:]
+    x = np.hstack([z[:-1], z[1:], (y - z @ params.C.T)[1:]])
+    score = z_scores(x, np.zeros(6), block_diag(params.Q, params.Q, params.R))
+    assert np.abs(score).max() < 4.4
 
 
 def test_singular_covariances_are_allowed():
