@@ -111,13 +111,15 @@ def products_alone(params, cohort):
 
 
 def check_agreement(params, cohort, estep, gradient, estep_dx, gradient_dx):
-    """Both packages compute the same thing."""
+    """Both packages compute the same thing, up to the 1e-9 that dynamax adds to the diagonals it inverts."""
     value, grads = gradient()
     value_dx, grads_dx = gradient_dx()
-    np.testing.assert_allclose(value, value_dx, rtol=1e-8)
-    np.testing.assert_allclose(grads.A, grads_dx.dynamics.weights, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(value, value_dx, rtol=1e-7)
+    scale = float(jnp.abs(grads.A).max())
+    np.testing.assert_allclose(grads.A, grads_dx.dynamics.weights, atol=1e-6 * scale)
     (_, dynamics, _), _ = estep_dx()
-    np.testing.assert_allclose(estep().S00, np.asarray(dynamics[0]).sum(0), rtol=1e-8)
+    S00 = estep().S00
+    np.testing.assert_allclose(S00, np.asarray(dynamics[0]).sum(0), atol=1e-6 * float(S00.max()))
 
 
 def compare(sizes, repeats) -> pd.DataFrame:

@@ -1,9 +1,10 @@
 """Starting values for EM, from the pooled second moments of a ragged and gappy cohort.
 
-Everything is read off *windows*, the m consecutive steps w = (y_{t+1}, …, y_{t+m}) of any sequence from any
-t on. Their second moment M = mean of w w' is pooled entry by entry, over the windows that show both
-cells. It is not centred: E y_{t+k} y_t' = C A^k E[z_t z_t'] C' holds whether or not the states are
-stationary, but about zero only. M is as small as a window, so the work after pooling does not grow with N.
+All but the first state is read off *windows*: m consecutive steps w = (y_{t+1}, …, y_{t+m}) of any
+sequence, from any t on. Their second moment M = mean of w w' is pooled entry by entry, over the
+windows that show both cells. It is not centred: E y_{t+k} y_t' = C A^k E[z_t z_t'] C' holds for states
+that are not stationary, as those of short sequences are not, but about zero only. The work after
+pooling is on matrices as small as a window and does not grow with the number of sequences.
 """
 
 from typing import Any, NamedTuple
@@ -16,295 +17,345 @@ from scipy import linalg
 
 from ..models import Cohort, LDSParams, canonical_scaling
 
-_STEPS = 10  # of a window; more where l states need them
-_RADIUS = 0.999  # bound on the eigenvalues of A
-_ITERATIONS = 50
+_RADIUS = 0.9999  # bound on the eigenvalues of A: a mean far from 0 needs a state that stays
 _LEAST_R = 1e-3  # R is at least this share of the channels' variances, in every direction
-_LEAST_Q = 1e-4  # Q and V1 are at least this share of the states' second moment, in every direction
+_LEAST_Q = 1e-5  # Q and V1 are at least this share of the states' second moment, likewise
+_WINDOW_STEPS = 50  # of EM on M
+_FIRST_STEPS = 20  # of EM on pi1 and V1
 
 
 class _Moments(NamedTuple):
-    """Pooled moments, channels in units of `scale`."""
+    """Pooled moments, channels in units of their root mean square."""
 
-    scale: np.ndarray  # (d,) root mean square of a channel
-    variance: np.ndarray  # (d,) about the channel's mean
-    second: np.ndarray  # (m d, m d) M of all windows
-    lags: np.ndarray  # (m, d, d) Γ_k, mean of y_{t+k} y_t'
-    shown: np.ndarray  # (m d,) which cells of a first window (t = 0) some sequence shows
-    first_mean: np.ndarray  # of the shown cells
-    first_cov: np.ndarray
-    n_sequences: int
+    m: int  # steps of a window
+    variance: np.ndarray  # (d,) of a channel about its mean
+    M: np.ndarray  # (m d, m d)
+    n: float  # windows behind an entry of M, on average
+    shown: (
+        np.ndarray
+    )  # (m d,) the cells of a sequence's first m steps that are ever seen: k of them
+    first_mean: np.ndarray  # (k,)
+    first_cov: np.ndarray  # (k, k)
 
 
 def initial_params(
     cohort: Cohort, n_states: int, method: str = "subspace", *, key: Any = None
 ) -> LDSParams:
-    l = _check(cohort, n_states)
-    rng = np.random.default_rng(0) if key is None else _generator(key)
+    """Ω to start EM from: finite, covariances positive definite, A stable, Q = I.
+
+    - "subspace": canonical correlations of past and future halves of windows give C and A; then
+      EM on the windows' second moment makes all parameters fit together.
+    - "pca": C from the principal components of y_t, A from lag one. Cheaper and cruder.
+    - "random": A and C drawn by `key`, a jax key or an integer; only their scale is the data's.
+
+    States for which the data have no evidence are small and independent AR(1) processes, drawn by
+    `key` too (the same ones if there is none): EM can grow them, as it could not from zero. The units of a
+    channel do not matter: C's row and R follow them. A is bounded by a spectral radius of 0.9999.
+    """
+    l = _check(cohort, n_states, method, key)
+    rng = np.random.default_rng(0 if key is None else _seed(key))
+    scale, variance = _channels(cohort)
     match method:
-        case "subspace":
-            moments = _pool(cohort, _window(cohort, l))
-            params = _start(_fit(_ho_kalman(moments, l, rng), moments), moments)
-        case "hk":
-            moments = _pool(cohort, _window(cohort, l))
-            params = _start((_ho_kalman(moments, l, rng)), moments)
-        case "hkq":
-            moments = _pool(cohort, _window(cohort, l))
-            params = _start((_fit(_ho_kalman(moments, l, rng), moments, free=False)), moments)
-        case "pca":
-            moments = _pool(cohort, _window(cohort, l))
-            params = _start(_pca(moments, l, rng), moments)
-        case "pcaem":
-            moments = _pool(cohort, _window(cohort, l))
-            params = _start(_fit(_pca(moments, l, rng), moments), moments)
-        case "randem":
-            moments = _pool(cohort, _window(cohort, l))
-            params = _start(_fit(_random(moments, l, rng), moments), moments)
         case "random":
-            moments = _pool(cohort, 1)
-            params = _random(moments, l, rng)
+            params = _random(variance, l, rng)
+        case "pca":
+            moments = _pool(cohort, scale, variance, _window(cohort, l))
+            params = _fit_first(_pca(moments, l, rng), moments)
         case _:
-            raise ValueError(f"method is {method!r}; give 'subspace', 'pca' or 'random'")
-    return _finish(params, moments)
+            moments = _pool(cohort, scale, variance, _window(cohort, l))
+            params = _fit_first(_fit_windows(_subspace(moments, l, rng), moments), moments)
+    return _in_units(params, scale)
 
 
-def _check(cohort, n_states):
-    return n_states
+def _subspace(moments: _Moments, l: int, rng) -> LDSParams:
+    """Larimore's canonical variates: M cut into past and future, E[future past'] = O E[z past'].
+
+    O = (C; CA; CA²; …) spans what the past can say of the future, and its shift gives A. Beyond
+    min(l, d) states, a canonical correlation counts only above what chance gives to independent
+    past and future.
+    """
+    m, d, M = moments.m, len(moments.variance), moments.M
+    if m == 2:  # one step of future does not shift
+        return _pca(moments, l, rng)
+    past = m // 2 * d
+    F, G = (
+        linalg.cholesky(M[past:, past:], lower=True),
+        linalg.cholesky(M[:past, :past], lower=True),
+    )
+    U, s, _ = np.linalg.svd(_whiten(M[past:, :past], F, G), full_matrices=False)
+    chance = (np.sqrt(len(F)) + np.sqrt(len(G))) / np.sqrt(moments.n)
+    q = min(l, len(F) - d, max((s > chance).sum(), min(l, d)))
+    # In this basis the second moment of z lies between diag(s) and diag(1/s) (Faurre): the middle.
+    O = F @ U[:, :q] * np.sqrt(s[:q])
+    A = np.linalg.lstsq(O[:-d], O[d:], rcond=1e-8)[0]
+    return _with_noise(_stable(A), O[:d], moments, l, rng)
 
 
-def _generator(key):
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+def _pca(moments: _Moments, l: int, rng) -> LDSParams:
+    """Γ_0 = CC' + R by principal components, and Γ_1 = CAC' solved for A; states have E zz' = I."""
+    gamma0, gamma1 = (_blocks(moments.M, moments.m, k).mean(0) for k in (0, 1))
+    power, U = np.linalg.eigh(gamma0)
+    power, U = power[::-1], U[:, ::-1]
+    q, d = min(l, len(U)), len(U)
+    noise = power[q:].mean() if q < d else power[-1] / 2
+    C = U[:, :q] * np.sqrt(np.maximum(power[:q] - noise, 0.01 * power[:q]))
+    inverse = np.linalg.pinv(C)
+    # I - AA' is the covariance Q, so A is a contraction.
+    left, s, right = np.linalg.svd(inverse @ gamma1 @ inverse.T)
+    return _with_noise(left * np.minimum(s, _RADIUS) @ right, C, moments, l, rng)
 
 
-def _window(cohort: Cohort, l: int) -> int:
-    """Steps of a window: as many as l states ask for, while half of the pairs of steps stay in."""
-    lengths, d = np.asarray(cohort.lengths), cohort.n_channels
-    windows = [np.maximum(lengths - m + 1, 0).sum() for m in range(cohort.n_steps + 1)]
-    wanted = max(_STEPS, 2 * -(-l // d) + 2)
-    return max(m for m in range(2, min(wanted, cohort.n_steps) + 1) if 2 * windows[m] >= windows[2])
-
-
-def _pool(cohort: Cohort, m: int) -> _Moments:
-    mask, lengths = np.asarray(cohort.mask), np.asarray(cohort.lengths)
-    y, d = np.asarray(cohort.y, np.float64), cohort.n_channels
-    n = mask.sum((0, 1))
-    mean, rms = y.sum((0, 1)) / n, np.sqrt((y * y).sum((0, 1)) / n)
-    scale = np.where(rms > 0, rms, rms[rms > 0].mean() if rms.any() else 1.0)
-    variance = (np.where(mask, y - mean, 0.0) ** 2).sum((0, 1)) / n / scale**2
-    # A constant channel has noise too, or R would be singular: a thousandth of its level.
-    variance = np.maximum(variance, 1e-6)
-    y = y / scale
-
-    total, count, n_windows = np.zeros((m * d, m * d)), np.zeros((m * d, m * d)), 0
-    for block in range(0, len(y), 256):  # of sequences: bounds the memory
-        rows = slice(block, block + 256)
-        whole = np.arange(y.shape[1] - m + 1) <= lengths[rows, None] - m
-        w, seen = (
-            sliding_window_view(x[rows], m, axis=1)[whole].swapaxes(1, 2).reshape(-1, m * d)
-            for x in (y, mask)
-        )
-        total += w.T @ w
-        n_windows += len(w)
-        if not cohort.complete:
-            seen = seen.astype(float)
-            count += seen.T @ seen
-    if cohort.complete:
-        count[:] = n_windows
-    lags = _lags(total, count, m, d)
-    toeplitz = _toeplitz(lags)
-    second = (total + toeplitz) / (count + 1)
-    second += np.diag(np.tile(variance, m)) / (n_windows + 1)
-
-    w, seen = (x[:, :m].reshape(len(y), m * d) for x in (y, mask))
-    count = seen.sum(0)
-    shown = count > 0
-    w, seen = w[:, shown], seen[:, shown]
-    first_mean = w.sum(0) / count[shown]
-    w = np.where(seen, w - first_mean, 0.0)
-    seen = seen.astype(float)
-    cov = (w.T @ w + np.diag(np.tile(variance, m)[shown])) / (seen.T @ seen + 1)
-    return _Moments(
-        scale, variance, _positive(second), lags, shown, first_mean, _positive(cov), len(y)
+def _with_noise(A, C, moments: _Moments, l: int, rng) -> LDSParams:
+    """Q and R that go with E zz' = I, and weak AR(1) states up to l."""
+    d, q = C.shape
+    R = _blocks(moments.M, moments.m).mean(0) - C @ C.T
+    weak = 0.1 * np.sqrt(moments.variance)[:, None] * rng.normal(size=(d, l - q))
+    A = np.asarray(linalg.block_diag(A, np.diag(np.linspace(0.9, 0.1, l - q))))
+    return LDSParams(
+        A=A,
+        C=np.concatenate([C, weak], axis=1),
+        Q=_at_least(np.eye(l) - A @ A.T, _LEAST_Q * np.eye(l)),
+        R=_at_least(R, _LEAST_R * np.diag(moments.variance)),
+        pi1=np.zeros(l),
+        V1=np.eye(l),
     )
 
 
-def _lags(total, count, m, d):
-    """Γ_k (m, d, d); a lag at which two channels are never seen is interpolated from its neighbours."""
-    total, count = total.reshape(m, d, m, d), count.reshape(m, d, m, d)
-    k = np.arange(1 - m, m)
-    sums, seen = (
-        np.array([np.trace(x, offset=-i, axis1=0, axis2=2) for i in k]) for x in (total, count)
+def _random(variance: np.ndarray, l: int, rng) -> LDSParams:
+    """A of spectral radius 0.9; states give half of the mean square of a channel, R of its variance."""
+    A = rng.normal(size=(l, l))
+    A *= 0.9 / np.abs(np.linalg.eigvals(A)).max()
+    V1 = linalg.solve_discrete_lyapunov(A, np.eye(l))  # stationary
+    C = rng.normal(size=(len(variance), l))
+    C /= np.sqrt(2 * np.diagonal(C @ V1 @ C.T))[:, None]
+    return LDSParams(A, C, np.eye(l), np.diag(variance / 2), np.zeros(l), V1)
+
+
+def _fit_windows(params: LDSParams, moments: _Moments) -> LDSParams:
+    """EM on the windows as if independent, which needs no more of them than M.
+
+    It climbs the mean of log N(w; 0, S) = -½ (log|2πS| + tr S⁻¹M), with V1 for the second moment of a
+    window's first state. M, S and what EM leaves behind are positive definite.
+    """
+    m, M = moments.m, moments.M
+    for _ in range(_WINDOW_STEPS):
+        A, C, Q, R, pi1, V1 = params
+        Z, ZC, S = _window_moments(params, m)
+        G = _divide(ZC, S)  # E[z | w] = Gw
+        MG = M @ G.T
+        E = Z - G @ (ZC.T - MG)
+        now, after, Syz = _blocks(E, m), _blocks(E, m, 1).sum(0), _blocks(MG, m).sum(0)
+        S00, S11, Szz = now[:-1].sum(0), now[1:].sum(0), now.sum(0)
+        A, C = _stable(_divide(after, S00)), _divide(Syz, Szz)
+        Q = (S11 - A @ after.T - after @ A.T + A @ S00 @ A.T) / (m - 1)
+        R = _blocks(M, m).mean(0) - (C @ Syz.T + Syz @ C.T - C @ Szz @ C.T) / m
+        Q = _at_least(Q, _LEAST_Q * S00 / (m - 1))
+        R = _at_least(R, _LEAST_R * np.diag(moments.variance))
+        params = LDSParams(A, C, Q, R, pi1, now[0])
+    return params
+
+
+def _fit_first(params: LDSParams, moments: _Moments) -> LDSParams:
+    """EM on pi1 and V1 alone, from the mean and covariance of the first m steps.
+
+    y_{1:m} = O z_1 + noise, with O = (C; CA; CA²; …): a regression whose ridge is V1⁻¹.
+    """
+    A, C, _, _, pi1, P = params
+    shown = moments.shown
+    noise = _window_moments(params._replace(V1=np.zeros_like(P)), moments.m)[2]
+    noise = noise[np.ix_(shown, shown)]
+    O = (C @ _powers(A, moments.m)).reshape(-1, len(A))[shown]
+    V1 = P
+    for _ in range(_FIRST_STEPS):
+        G = _divide(V1 @ O.T, O @ V1 @ O.T + noise)
+        pi1 = pi1 + G @ (moments.first_mean - O @ pi1)
+        V1 = V1 - G @ O @ V1 + G @ moments.first_cov @ G.T
+    return params._replace(pi1=pi1, V1=_at_least(V1, _LEAST_Q * P))
+
+
+def _window_moments(params: LDSParams, m: int):
+    """Under the model: E zz', E zw' and E ww' of the states z and the observations w of a window."""
+    A, C, Q, R, _, P = params
+    (d, l), powers = C.shape, _powers(A, m)
+    Z = np.empty((m, l, m, l))
+    for t in range(m):
+        Z[t:, :, t] = powers[: m - t] @ P
+        Z[t, :, t:] = Z[t:, :, t].transpose(2, 0, 1)
+        P = A @ P @ A.T + Q
+    ZC = (Z.reshape(-1, l) @ C.T).reshape(m * l, m * d)
+    S = (C @ ZC.reshape(m, l, m * d)).reshape(m * d, m * d) + np.kron(np.eye(m), R)
+    return Z.reshape(m * l, m * l), ZC, S
+
+
+def _channels(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
+    """Root mean square of each channel, and its variance in those units, (d,)."""
+    y, mask = np.asarray(cohort.y, np.float64), np.asarray(cohort.mask)
+    n = mask.sum((0, 1))
+    rms = np.sqrt((y * y).sum((0, 1)) / n)
+    scale = np.where(rms > 0, rms, rms[rms > 0].mean() if rms.any() else 1.0)
+    centred = np.where(mask, y - y.sum((0, 1)) / n, 0.0) / scale
+    # To a constant channel we give noise of a thousandth of its level, or R would be singular.
+    return scale, np.maximum((centred * centred).sum((0, 1)) / n, 1e-6)
+
+
+def _window(cohort: Cohort, l: int) -> int:
+    """Steps of a window: what l states ask for, but no fewer than half of the pairs' number remain."""
+    lengths, d = np.asarray(cohort.lengths), cohort.n_channels
+    wanted = max(2 * -(-l // d) + 2, min(10, 100 // d))
+    steps = range(2, min(wanted, cohort.n_steps) + 1)
+    windows = [np.maximum(lengths - m + 1, 0).sum() for m in steps]
+    return max(m for m, n in zip(steps, windows, strict=True) if 2 * n >= windows[0])
+
+
+def _pool(cohort: Cohort, scale, variance, m: int) -> _Moments:
+    """Moments of all windows within the sequences, and of the sequences' first m steps."""
+    y, mask = np.asarray(cohort.y) / scale, np.asarray(cohort.mask)
+    lengths, white = np.asarray(cohort.lengths), np.diag(np.tile(variance, m))
+    total, count, n = np.zeros_like(white), np.zeros_like(white), 0
+    for start in range(0, len(y), 256):  # in blocks, for windows need m times the memory
+        rows = slice(start, start + 256)
+        inside = np.arange(y.shape[1] - m + 1) <= lengths[rows, None] - m
+        w = _windows(y[rows], m)[inside].reshape(-1, len(white))
+        total += w.T @ w
+        n += len(w)
+        if not cohort.complete:
+            seen = _windows(mask[rows], m)[inside].reshape(w.shape).astype(float)
+            count += seen.T @ seen
+    if cohort.complete:
+        count[:] = n
+    # One pseudo-window that is stationary for entries never seen, and one of white noise.
+    M = (total + _stationary(total, count, m)) / (count + 1) + white / n
+
+    w, seen = y[:, :m].reshape(len(y), -1), mask[:, :m].reshape(len(y), -1)
+    shown = np.any(seen, axis=0)
+    w, seen = w[:, shown], seen[:, shown].astype(float)
+    mean = w.sum(0) / seen.sum(0)
+    w = w - seen * mean
+    cov = (w.T @ w + white[np.ix_(shown, shown)]) / (seen.T @ seen + 1)
+    return _Moments(m, variance, _positive(M), count.mean(), shown, mean, _positive(cov))
+
+
+def _windows(x: np.ndarray, m: int) -> np.ndarray:
+    """All m consecutive steps of x (N, T, d), as a view (N, T - m + 1, m, d)."""
+    return sliding_window_view(x, m, axis=1).swapaxes(2, 3)
+
+
+def _stationary(total, count, m: int) -> np.ndarray:
+    """M as far as lags tell it: Γ_k in the blocks (t + k, t), whatever t.
+
+    A lag at which two channels are never seen is interpolated between its neighbours, and 0 from lag m on.
+    """
+    lags = list(range(1 - m, m))
+    sums, counts = (
+        np.array([_blocks(x, m, k).sum(0) for k in lags]) for x in (total, count)
     )  # (2m - 1, d, d)
-    series = sums / np.maximum(seen, 1)
-    for a, b in np.argwhere((seen == 0).any(0)):
-        known = seen[:, a, b] > 0
-        if known.any():
-            series[:, a, b] = np.interp(k, k[known], series[known, a, b])
-    return series[m - 1 :]
+    gamma = sums / np.maximum(counts, 1)
+    for a, b in np.argwhere((counts == 0).any(0)):
+        known = np.flatnonzero(counts[:, a, b])
+        at, value = np.pad(known + 1 - m, 1, constant_values=(-m, m)), gamma[known, a, b]
+        gamma[:, a, b] = np.interp(lags, at, np.pad(value, 1))
+    t = np.arange(m)
+    return gamma[t[:, None] - t + m - 1].swapaxes(1, 2).reshape(total.shape)
 
 
-def _toeplitz(lags):
-    """Second moment of a window with E y_{t+k} y_t' = Γ_k for all t."""
-    m, d, _ = lags.shape
-    both = np.concatenate([lags[:0:-1].transpose(0, 2, 1), lags])  # Γ_{1-m}, …, Γ_{m-1}
-    i = np.arange(m)
-    return both[i[:, None] - i + m - 1].swapaxes(1, 2).reshape(m * d, m * d)
+def _blocks(X: np.ndarray, m: int, lag: int = 0) -> np.ndarray:
+    """The blocks (t + lag, t) of a matrix of m x m blocks, stacked over t."""
+    t = np.arange(max(0, -lag), m - max(0, lag))
+    return X.reshape(m, X.shape[0] // m, m, X.shape[1] // m)[t + lag, :, t]
 
 
-def _positive(S, least=1e-6):
-    """Clip the correlation matrix: moments pooled pairwise need not be positive definite."""
+def _powers(A: np.ndarray, m: int) -> np.ndarray:
+    """I, A, …, A^{m-1}, (m, l, l)."""
+    powers = [np.eye(len(A))]
+    for _ in range(m - 1):
+        powers.append(A @ powers[-1])
+    return np.array(powers)
+
+
+def _divide(X: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """X S⁻¹ for a covariance S."""
+    return linalg.cho_solve(linalg.cho_factor(S), X.T).T
+
+
+def _whiten(X: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
+    """F⁻¹ X G⁻ᵀ for lower triangular F and G."""
+    half = linalg.solve_triangular(F, X, lower=True)
+    return linalg.solve_triangular(G, half.T, lower=True).T
+
+
+def _positive(S: np.ndarray) -> np.ndarray:
+    """S with its correlation matrix made positive definite: pairwise moments need not be.
+
+    How far the smallest eigenvalue lies below 0 shows how uncertain eigenvalues near 0 are.
+    """
     sd = np.sqrt(np.diagonal(S))
     values, vectors = np.linalg.eigh(S / sd[:, None] / sd)
-    if len(S) == 0 or values[0] >= least:
+    least = np.clip(-values.min(initial=0.0), 1e-9, 0.1)
+    if values.min(initial=1.0) >= least:
         return S
     X = vectors * np.maximum(values, least) @ vectors.T
     sd = sd / np.sqrt(np.diagonal(X))
     return X * sd[:, None] * sd
 
 
-def _at_least(S, base):
-    """The nearest S ⪰ base, in the metric of base."""
+def _at_least(S: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """The X ⪰ base nearest to S, distances measured in units of base."""
     F = np.linalg.cholesky(base)
-    X = linalg.solve_triangular(F, linalg.solve_triangular(F, S, lower=True).T, lower=True)
+    X = _whiten(S, F, F)
     values, vectors = np.linalg.eigh((X + X.T) / 2)
     F = F @ vectors
     return F * np.maximum(values, 1.0) @ F.T
 
 
-def _stable(A):
-    """Eigenvalues beyond the radius are moved onto it; conjugate pairs stay pairs."""
+def _stable(A: np.ndarray) -> np.ndarray:
+    """A with the eigenvalues outside the radius moved onto it; conjugate pairs stay pairs."""
     values, vectors = np.linalg.eig(A)
     size = np.abs(values)
     if size.max() <= _RADIUS:
         return A
-    if np.linalg.cond(vectors) > 1e6:  # nearly defective
+    if np.linalg.cond(vectors) > 1e6:  # hardly diagonalisable
         return A * (_RADIUS / size.max())
-    return (vectors * (values * _RADIUS / np.maximum(size, _RADIUS)) @ np.linalg.inv(vectors)).real
+    values = values * _RADIUS / np.maximum(size, _RADIUS)
+    return (vectors * values @ np.linalg.inv(vectors)).real
 
 
-def _ho_kalman(mo: _Moments, l: int, rng) -> LDSParams:
-    m, d, _ = mo.lags.shape
-    i, j = m - m // 2, m // 2
-    T = _positive(_toeplitz(mo.lags) + 0 * mo.second)
-    if m == 2:
-        return _pca(mo, l, rng)
-    lag = np.arange(i)[:, None] + np.arange(j) + 1
-    H = mo.lags[lag].swapaxes(1, 2).reshape(i * d, j * d)
-    F = linalg.cholesky(T[: i * d, : i * d], lower=True)
-    # past is stacked backwards in time
-    back = np.arange(j * d).reshape(j, d)[::-1].ravel()
-    G = linalg.cholesky(T[np.ix_(back, back)], lower=True)
-    X = linalg.solve_triangular(F, linalg.solve_triangular(G, H.T, lower=True).T, lower=True)
-    U, s, _ = np.linalg.svd(X)
-    q = min(l, (i - 1) * d, j * d, int((s > 1e-6).sum()))
-    s = np.minimum(s[:q], 0.999)
-    O = F @ U[:, :q] * np.sqrt(s)
-    A = _stable(np.linalg.lstsq(O[:-d], O[d:], rcond=1e-6)[0])
-    return _noise(A, O[:d], np.diag(s), mo, l, rng)
-
-
-def _noise(A, C, P, mo, l, rng):
-    q, d = len(A), len(C)
-    a = np.linspace(0.9, 0.1, l - q)
-    small = 0.1 * np.sqrt(mo.variance)[:, None] * rng.normal(size=(d, l - q))
-    A, P = linalg.block_diag(A, np.diag(a)), linalg.block_diag(P, np.eye(l - q))
-    C = np.concatenate([C, small], axis=1)
-    R = _at_least(mo.lags[0] - C @ P @ C.T, _LEAST_R * np.diag(mo.variance))
-    Q = _at_least(P - A @ P @ A.T, _LEAST_Q * P)
-    return LDSParams(A, C, Q, R, np.zeros(l), P)
-
-
-def _pca(mo, l, rng):
-    d = len(mo.scale)
-    values, U = np.linalg.eigh(_positive(mo.lags[0]))
-    values, U = values[::-1], U[:, ::-1]
-    q = min(l, d)
-    r = values[q:].mean() if q < d else values[-1] / 2
-    power = np.maximum(values[:q] - r, 0.01 * values[:q])
-    C = U[:, :q] * np.sqrt(power)
-    pinv = U[:, :q].T / np.sqrt(power)[:, None]
-    left, s, right = np.linalg.svd(pinv @ mo.lags[1] @ pinv.T)
-    A = left * np.minimum(s, _RADIUS) @ right
-    return _noise(A, C, np.eye(q), mo, l, rng)
-
-
-def _random(mo, l, rng):
-    d = len(mo.scale)
-    A = rng.normal(size=(l, l))
-    A *= 0.9 / np.abs(np.linalg.eigvals(A)).max()
-    P = linalg.solve_discrete_lyapunov(A, np.eye(l))
-    C = rng.normal(size=(d, l))
-    C /= np.sqrt(2 * np.diagonal(C @ P @ C.T))[:, None]
-    return LDSParams(A, C, np.eye(l), np.diag(mo.variance) / 2, np.zeros(l), P)
-
-
-def _states(A, Q, P, m):
-    """Second moments of the states of a window, (m l, m l)."""
-    l = len(A)
-    Z = np.empty((m, l, m, l))
-    for j in range(m):
-        X = P
-        for i in range(j, m):
-            Z[i, :, j], Z[j, :, i] = X, X.T
-            X = A @ X
-        P = A @ P @ A.T + Q
-    return Z.reshape(m * l, m * l)
-
-
-def _fit(params, mo, free=True, iterations=None):
-    A, C, Q, R, pi1, P = params
-    (d, l), m = C.shape, len(mo.lags)
-    i = np.arange(m)
-    for _ in range(_ITERATIONS if iterations is None else iterations):
-        Z = _states(A, Q, P, m)
-        ZC = (Z.reshape(-1, l) @ C.T).reshape(m * l, m * d)
-        S = (C @ ZC.reshape(m, l, -1)).reshape(m * d, -1) + np.kron(np.eye(m), R)
-        G = linalg.cho_solve(linalg.cho_factor(S), ZC.T).T
-        MG = mo.second @ G.T
-        E = (Z - G @ (ZC.T - MG)).reshape(m, l, m, l)
-        own, next = E[i, :, i], E[i[1:], :, i[:-1]]
-        yz = MG.reshape(m, d, m, l)[i, :, i].sum(0)
-        yy = mo.second.reshape(m, d, m, d)[i, :, i].sum(0)
-        S00, S10, S11, Szz = own[:-1].sum(0), next.sum(0), own[1:].sum(0), own.sum(0)
-        if free:
-            A = _stable(linalg.solve(S00, S10.T, assume_a="pos").T)
-            C = linalg.solve(Szz, yz.T, assume_a="pos").T
-        Q = (S11 - A @ S10.T - S10 @ A.T + A @ S00 @ A.T) / (m - 1)
-        R = (yy - C @ yz.T - yz @ C.T + C @ Szz @ C.T) / m
-        Q = _at_least(Q, _LEAST_Q * S00 / (m - 1))
-        R = _at_least(R, _LEAST_R * np.diag(mo.variance))
-        P = (own[0] + own[0].T) / 2
-    return LDSParams(A, C, Q, R, pi1, P)
-
-
-def _start(params, mo):
-    A, C, Q, R, pi1, P = params
-    (d, l), m = C.shape, len(mo.lags)
-    shown = mo.shown
-    noise = _states(A, Q, np.zeros((l, l)), m).reshape(-1, l) @ C.T
-    noise = (C @ noise.reshape(m, l, -1)).reshape(m * d, -1) + np.kron(np.eye(m), R)
-    noise = noise[np.ix_(shown, shown)]
-    O = [C]
-    for _ in range(m - 1):
-        O.append(O[-1] @ A)
-    O = np.concatenate(O)[shown]
-    V, N = P, mo.n_sequences
-    for _ in range(20):
-        G = linalg.solve(O @ V @ O.T + noise, O @ V, assume_a="pos").T
-        pi1 = pi1 + G @ (mo.first_mean - O @ pi1)
-        V = V - G @ O @ V + G @ mo.first_cov @ G.T
-        V = (N * V + P) / (N + 1)
-    return LDSParams(A, C, Q, R, pi1, _at_least(V, _LEAST_Q * P))
-
-
-def _finish(params, mo):
+def _in_units(params: LDSParams, scale: np.ndarray) -> LDSParams:
+    """Channels in the data's units, states with Q = I."""
     A, C, Q, R, pi1, V1 = params
     F = np.linalg.cholesky(Q)
-    A = linalg.solve_triangular(F, A @ F, lower=True)
-    pi1 = linalg.solve_triangular(F, pi1, lower=True)
-    V1 = linalg.solve_triangular(F, linalg.solve_triangular(F, V1, lower=True).T, lower=True)
-    R = R * mo.scale[:, None] * mo.scale
-    C = C @ F * mo.scale[:, None]
-    arrays = (A, C, np.eye(len(A)), (R + R.T) / 2, pi1, (V1 + V1.T) / 2)
+    V1, R = _whiten(V1, F, F), R * scale[:, None] * scale
+    arrays = LDSParams(
+        A=linalg.solve_triangular(F, A @ F, lower=True),
+        C=C @ F * scale[:, None],
+        Q=np.eye(len(A)),
+        R=(R + R.T) / 2,
+        pi1=linalg.solve_triangular(F, pi1, lower=True),
+        V1=(V1 + V1.T) / 2,
+    )
     return canonical_scaling(LDSParams(*(jnp.asarray(x, dtype=float) for x in arrays)))
+
+
+def _seed(key) -> Any:
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    return np.asarray(jax.random.key_data(key)).ravel()
+
+
+def _check(cohort: Cohort, n_states, method: str, key) -> int:
+    if not isinstance(n_states, int | np.integer) or isinstance(n_states, bool) or n_states < 1:
+        raise ValueError(f"n_states is {n_states!r}; give a whole number of states, at least 1")
+    if method not in ("subspace", "pca", "random"):
+        raise ValueError(f"method is {method!r}; give 'subspace', 'pca' or 'random'")
+    if method == "random" and key is None:
+        raise ValueError("method 'random' draws, and key is None; give a jax key or an integer")
+    mask = np.asarray(cohort.mask)
+    for j in np.flatnonzero(~mask.any((0, 1))):
+        raise ValueError(
+            f"cohort has no observed cell in channel {cohort.channels[j]!r}, of which nothing can "
+            "be learned; leave the channel out"
+        )
+    if method != "random" and mask.any(2).sum(1).max() < 2:
+        raise ValueError(
+            f"cohort is too short to say anything on A: no sequence (the longest has length "
+            f"{mask.shape[1]}) has observed cells at two steps; give longer ones, or method='random'"
+        )
+    return int(n_states)
