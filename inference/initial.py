@@ -41,7 +41,7 @@ class _Moments(NamedTuple):
 def initial_params(
     cohort: Cohort, n_states: int, method: str = "subspace", *, key: Any = None
 ) -> LDSParams:
-    """Ω to start EM from: finite, covariances positive definite, A stable, Q = I.
+    """Ω to start EM from: finite, covariances positive definite, A stable, Q of mean diagonal 1.
 
     - "subspace": canonical correlations of past and future halves of windows give C and A; then
       EM on the windows' second moment makes all parameters fit together.
@@ -52,18 +52,33 @@ def initial_params(
     `key` too (the same ones if there is none): EM can grow them, as it could not from zero. The units of a
     channel do not matter: C's row and R follow them. A is bounded by a spectral radius of 0.9999.
     """
-    l = _check(cohort, n_states, method, key)
+    l, mask = _n_states(n_states), np.asarray(cohort.mask)
+    for j in np.flatnonzero(~mask.any((0, 1))):
+        raise ValueError(
+            f"cohort has no observed cell in channel {cohort.channels[j]!r}, of which nothing can "
+            "be learned; leave the channel out"
+        )
     rng = np.random.default_rng(0 if key is None else _seed(key))
     scale, variance = _channels(cohort)
     match method:
+        case "subspace" | "pca":
+            if mask.any(2).sum(1).max() < 2:
+                raise ValueError(
+                    "cohort is too short to say anything on A: no sequence has observed cells at "
+                    f"two steps (its longest length is {cohort.n_steps}); use method='random'"
+                )
+            moments = _pool(cohort, scale, variance, _window(cohort, l))
+            if method == "pca":
+                params = _pca(moments, l, rng)
+            else:
+                params = _fit_windows(_subspace(moments, l, rng), moments)
+            params = _fit_first(params, moments)
         case "random":
+            if key is None:
+                raise ValueError("key is None; method='random' needs a jax key or an integer seed")
             params = _random(variance, l, rng)
-        case "pca":
-            moments = _pool(cohort, scale, variance, _window(cohort, l))
-            params = _fit_first(_pca(moments, l, rng), moments)
         case _:
-            moments = _pool(cohort, scale, variance, _window(cohort, l))
-            params = _fit_first(_fit_windows(_subspace(moments, l, rng), moments), moments)
+            raise ValueError(f"method is {method!r}; give 'subspace', 'pca' or 'random'")
     return _in_units(params, scale)
 
 
@@ -152,7 +167,8 @@ def _fit_windows(params: LDSParams, moments: _Moments) -> LDSParams:
         Q = _at_least(Q, _LEAST_Q * S00 / (m - 1))
         R = _at_least(R, _LEAST_R * np.diag(moments.variance))
         params = LDSParams(A, C, Q, R, pi1, now[0])
-    return params
+    # In the basis with E zz' = I no entry of A is far above 1, as it can be with Q = I.
+    return _change_basis(params, now.mean(0))
 
 
 def _fit_first(params: LDSParams, moments: _Moments) -> LDSParams:
@@ -194,8 +210,9 @@ def _channels(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
     rms = np.sqrt((y * y).sum((0, 1)) / n)
     scale = np.where(rms > 0, rms, rms[rms > 0].mean() if rms.any() else 1.0)
     centred = np.where(mask, y - y.sum((0, 1)) / n, 0.0) / scale
-    # To a constant channel we give noise of a thousandth of its level, or R would be singular.
-    return scale, np.maximum((centred * centred).sum((0, 1)) / n, 1e-6)
+    variance = (centred * centred).sum((0, 1)) / n
+    # A constant channel is given noise of 1% of its level, or R would be singular.
+    return scale, np.where(variance > 1e-9, variance, 1e-4)
 
 
 def _window(cohort: Cohort, l: int) -> int:
@@ -243,13 +260,15 @@ def _windows(x: np.ndarray, m: int) -> np.ndarray:
 def _stationary(total, count, m: int) -> np.ndarray:
     """M as far as lags tell it: Γ_k in the blocks (t + k, t), whatever t.
 
-    A lag at which two channels are never seen is interpolated between its neighbours, and 0 from lag m on.
+    A lag at which two channels are never seen is interpolated between its neighbours, with 0 at lag m.
     """
     lags = list(range(1 - m, m))
     sums, counts = (
         np.array([_blocks(x, m, k).sum(0) for k in lags]) for x in (total, count)
     )  # (2m - 1, d, d)
     gamma = sums / np.maximum(counts, 1)
+    d = gamma.shape[-1]
+    gamma[m - 1, range(d), range(d)] = counts[m - 1, range(d), range(d)] = 1  # by the units
     for a, b in np.argwhere((counts == 0).any(0)):
         known = np.flatnonzero(counts[:, a, b])
         at, value = np.pad(known + 1 - m, 1, constant_values=(-m, m)), gamma[known, a, b]
@@ -319,43 +338,31 @@ def _stable(A: np.ndarray) -> np.ndarray:
     return (vectors * values @ np.linalg.inv(vectors)).real
 
 
-def _in_units(params: LDSParams, scale: np.ndarray) -> LDSParams:
-    """Channels in the data's units, states with Q = I."""
+def _change_basis(params: LDSParams, P: np.ndarray) -> LDSParams:
+    """To the states F⁻¹z, P = FF': those with E zz' = P get the identity."""
     A, C, Q, R, pi1, V1 = params
-    F = np.linalg.cholesky(Q)
-    V1, R = _whiten(V1, F, F), R * scale[:, None] * scale
-    arrays = LDSParams(
-        A=linalg.solve_triangular(F, A @ F, lower=True),
-        C=C @ F * scale[:, None],
-        Q=np.eye(len(A)),
-        R=(R + R.T) / 2,
-        pi1=linalg.solve_triangular(F, pi1, lower=True),
-        V1=(V1 + V1.T) / 2,
-    )
+    F = np.linalg.cholesky(P)
+    pi1 = linalg.solve_triangular(F, pi1, lower=True)
+    A = linalg.solve_triangular(F, A @ F, lower=True)
+    return LDSParams(A, C @ F, _whiten(Q, F, F), R, pi1, _whiten(V1, F, F))
+
+
+def _in_units(params: LDSParams, scale: np.ndarray) -> LDSParams:
+    A, C, Q, R, pi1, V1 = params
+    C, R = C * scale[:, None], R * scale[:, None] * scale
+    arrays = LDSParams(A, C, (Q + Q.T) / 2, (R + R.T) / 2, pi1, (V1 + V1.T) / 2)
     return canonical_scaling(LDSParams(*(jnp.asarray(x, dtype=float) for x in arrays)))
 
 
-def _seed(key) -> Any:
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
-    return np.asarray(jax.random.key_data(key)).ravel()
+def _seed(key) -> np.ndarray:
+    try:
+        key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+        return np.asarray(jax.random.key_data(key)).ravel()
+    except TypeError as error:
+        raise ValueError(f"key is {key!r}; give a jax key or an integer seed") from error
 
 
-def _check(cohort: Cohort, n_states, method: str, key) -> int:
+def _n_states(n_states) -> int:
     if not isinstance(n_states, int | np.integer) or isinstance(n_states, bool) or n_states < 1:
         raise ValueError(f"n_states is {n_states!r}; give a whole number of states, at least 1")
-    if method not in ("subspace", "pca", "random"):
-        raise ValueError(f"method is {method!r}; give 'subspace', 'pca' or 'random'")
-    if method == "random" and key is None:
-        raise ValueError("method 'random' draws, and key is None; give a jax key or an integer")
-    mask = np.asarray(cohort.mask)
-    for j in np.flatnonzero(~mask.any((0, 1))):
-        raise ValueError(
-            f"cohort has no observed cell in channel {cohort.channels[j]!r}, of which nothing can "
-            "be learned; leave the channel out"
-        )
-    if method != "random" and mask.any(2).sum(1).max() < 2:
-        raise ValueError(
-            f"cohort is too short to say anything on A: no sequence (the longest has length "
-            f"{mask.shape[1]}) has observed cells at two steps; give longer ones, or method='random'"
-        )
     return int(n_states)

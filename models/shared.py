@@ -55,13 +55,17 @@ def forward(params: LDSParams, data: Complete) -> Forward:
     _, (P, Pf, K, W, logdet) = lax.scan(riccati, V1, length=data.y.shape[0])
     AK = A @ K
     L = A - AK @ C
+    both = jnp.concatenate(  # (m_t, y_t) -> (m_{t+1}, e_t), one product a step
+        [jnp.concatenate([L, AK], axis=-1), jnp.concatenate([-W @ C, W], axis=-1)], axis=-2
+    )
+    l = A.shape[0]
 
     def mean(m, x):
-        L_t, AKy_t = x
-        return mul(L_t, m) + AKy_t, m
+        both_t, y, inside = x
+        out = mul(both_t, jnp.concatenate([m, y]))
+        return out[:l], (m, out[l:] * inside)
 
-    _, m = lax.scan(mean, pi1[:, None] * data.unit, (L, AK @ data.y))
-    e = (W @ data.y - W @ C @ m) * data.inside[:, None]
+    _, (m, e) = lax.scan(mean, pi1[:, None] * data.unit, (both, data.y, data.inside))
     return Forward(m, P, Pf, K, L, W, e, logdet)
 
 
