@@ -14,13 +14,13 @@ from ..models import (
     Cohort,
     Flat,
     LDSParams,
+    Prepared,
     Prior,
     canonical_scaling,
     check_params,
     prepare,
     statistics,
 )
-from ..models.statistics import Prepared
 from .anderson import Accelerator, flatten, start_accelerator, unflatten
 from .basis import basis_step
 from .initial import initial_params

@@ -20,8 +20,10 @@ from ..models import Cohort, LDSParams, canonical_scaling
 _RADIUS = 0.9999  # bound on the eigenvalues of A: a mean far from 0 needs a state that stays
 _LEAST_R = 1e-3  # R is at least this share of the channels' variances, in every direction
 _LEAST_Q = 1e-5  # Q and V1 are at least this share of the states' second moment, likewise
-_WINDOW_STEPS = 50  # of EM on M
+_STEPS = 50  # of EM on M
+_ROUNDS = 10  # of filling in the gaps, each with as many steps of EM as makes _STEPS in all
 _FIRST_STEPS = 20  # of EM on pi1 and V1
+_SAMPLE = 500  # windows whose gaps are filled in
 
 
 class _Moments(NamedTuple):
@@ -31,6 +33,7 @@ class _Moments(NamedTuple):
     variance: np.ndarray  # (d,) of a channel about its mean
     M: np.ndarray  # (m d, m d)
     n: float  # windows behind an entry of M, on average
+    sample: tuple[np.ndarray, np.ndarray] | None  # windows (n, m d) with gaps, and what they show
     shown: (
         np.ndarray
     )  # (m d,) the cells of a sequence's first m steps that are ever seen: k of them
@@ -147,28 +150,53 @@ def _random(variance: np.ndarray, l: int, rng) -> LDSParams:
 
 
 def _fit_windows(params: LDSParams, moments: _Moments) -> LDSParams:
-    """EM on the windows as if independent, which needs no more of them than M.
+    """EM on the windows as if they were independent, with V1 for the E zz' of a window's first state.
 
-    It climbs the mean of log N(w; 0, S) = -½ (log|2πS| + tr S⁻¹M), with V1 for the second moment of a
-    window's first state. M, S and what EM leaves behind are positive definite.
+    Few pairs make a poor M. Then EM goes on with that of windows whose gaps are filled in.
     """
-    m, M = moments.m, moments.M
-    for _ in range(_WINDOW_STEPS):
-        A, C, Q, R, pi1, V1 = params
+    m, variance = moments.m, moments.variance
+    params = _em(params, moments.M, variance, _STEPS)
+    if moments.sample is not None:
+        for _ in range(_ROUNDS):
+            M = _filled_in(params, *moments.sample) + _white(variance, m) / len(moments.sample[0])
+            params = _em(params, M, variance, _STEPS // _ROUNDS)
+    # In the basis with E zz' = I no entry of A is far above 1, as it can be with Q = I.
+    return _change_basis(params, _blocks(_window_moments(params, m)[0], m).mean(0))
+
+
+def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> LDSParams:
+    """Steps up the mean of log N(w; 0, S) = -½ (log|2πS| + tr S⁻¹M): of the windows, EM needs only M.
+
+    All that it leaves behind is positive definite as M is.
+    """
+    m = len(M) // len(variance)
+    for _ in range(steps):
         Z, ZC, S = _window_moments(params, m)
         G = _divide(ZC, S)  # E[z | w] = Gw
         MG = M @ G.T
         E = Z - G @ (ZC.T - MG)
-        now, after, Syz = _blocks(E, m), _blocks(E, m, 1).sum(0), _blocks(MG, m).sum(0)
+        now, S10, Syz = _blocks(E, m), _blocks(E, m, 1).sum(0), _blocks(MG, m).sum(0)
         S00, S11, Szz = now[:-1].sum(0), now[1:].sum(0), now.sum(0)
-        A, C = _stable(_divide(after, S00)), _divide(Syz, Szz)
-        Q = (S11 - A @ after.T - after @ A.T + A @ S00 @ A.T) / (m - 1)
+        A, C = _stable(_divide(S10, S00)), _divide(Syz, Szz)
+        Q = (S11 - A @ S10.T - S10 @ A.T + A @ S00 @ A.T) / (m - 1)
         R = _blocks(M, m).mean(0) - (C @ Syz.T + Syz @ C.T - C @ Szz @ C.T) / m
         Q = _at_least(Q, _LEAST_Q * S00 / (m - 1))
-        R = _at_least(R, _LEAST_R * np.diag(moments.variance))
-        params = LDSParams(A, C, Q, R, pi1, now[0])
-    # In the basis with E zz' = I no entry of A is far above 1, as it can be with Q = I.
-    return _change_basis(params, now.mean(0))
+        R = _at_least(R, _LEAST_R * np.diag(variance))
+        params = LDSParams(A, C, Q, R, params.pi1, now[0])
+    return params
+
+
+def _filled_in(params: LDSParams, w: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Mean of E[ww' | cells seen] over windows w (n, m d), 0 where not seen.
+
+    With S = E ww' under the model, u = S_oo⁻¹ w_o at the cells o seen and 0 elsewhere, it is
+    S + S (mean of uu' - S_oo⁻¹) S.
+    """
+    S = _window_moments(params, w.shape[1] // len(params.C))[2]
+    inverse = np.linalg.inv(np.where(seen[:, :, None] & seen[:, None], S, np.eye(len(S))))
+    inverse *= seen[:, :, None] & seen[:, None]
+    u = (inverse @ w[:, :, None])[:, :, 0]
+    return S + S @ (u.T @ u / len(w) - inverse.mean(0)) @ S
 
 
 def _fit_first(params: LDSParams, moments: _Moments) -> LDSParams:
@@ -227,7 +255,7 @@ def _window(cohort: Cohort, l: int) -> int:
 def _pool(cohort: Cohort, scale, variance, m: int) -> _Moments:
     """Moments of all windows within the sequences, and of the sequences' first m steps."""
     y, mask = np.asarray(cohort.y) / scale, np.asarray(cohort.mask)
-    lengths, white = np.asarray(cohort.lengths), np.diag(np.tile(variance, m))
+    lengths, white = np.asarray(cohort.lengths), _white(variance, m)
     total, count, n = np.zeros_like(white), np.zeros_like(white), 0
     for start in range(0, len(y), 256):  # in blocks, for windows need m times the memory
         rows = slice(start, start + 256)
@@ -249,7 +277,23 @@ def _pool(cohort: Cohort, scale, variance, m: int) -> _Moments:
     mean = w.sum(0) / seen.sum(0)
     w = w - seen * mean
     cov = (w.T @ w + white[np.ix_(shown, shown)]) / (seen.T @ seen + 1)
-    return _Moments(m, variance, _positive(M), count.mean(), shown, mean, _positive(cov))
+    few = not cohort.complete and count.mean() < _SAMPLE * m  # windows overlap m times
+    sample = _sample(y, mask, lengths, m) if few else None
+    return _Moments(m, variance, _positive(M), count.mean(), sample, shown, mean, _positive(cov))
+
+
+def _sample(y, mask, lengths, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """The windows that show most, of those that overlap by half."""
+    starts = slice(None, None, max(1, m // 2))
+    inside = (np.arange(y.shape[1] - m + 1) <= lengths[:, None] - m)[:, starts]
+    w, seen = (_windows(x, m)[:, starts][inside].reshape(inside.sum(), -1) for x in (y, mask))
+    # Ties go by the last digits: chance that does not depend on the order of the sequences.
+    best = np.lexsort((np.modf(1e6 * w.sum(1))[0], -seen.sum(1)))[:_SAMPLE]
+    return w[best], seen[best]
+
+
+def _white(variance: np.ndarray, m: int) -> np.ndarray:
+    return np.diag(np.tile(variance, m))
 
 
 def _windows(x: np.ndarray, m: int) -> np.ndarray:

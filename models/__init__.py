@@ -22,6 +22,10 @@ from .params import is_stable as is_stable
 from .params import load_params as load_params
 from .params import save_params as save_params
 from .params import spectral_radius as spectral_radius
+from .prepared import Prepared as Prepared
+from .prepared import prepare as prepare
+from .prepared import total as total
+from .prepared import total_log_likelihood as total_log_likelihood
 from .priors import Flat as Flat
 from .priors import GroupLaplace as GroupLaplace
 from .priors import Laplace as Laplace
@@ -30,5 +34,4 @@ from .simulate import Simulation as Simulation
 from .simulate import simulate as simulate
 from .statistics import ExpectedStatistics as ExpectedStatistics
 from .statistics import expected_statistics as expected_statistics
-from .statistics import prepare as prepare
 from .statistics import statistics as statistics

@@ -1,7 +1,10 @@
 """Route for cohorts without gaps: one covariance recursion serves every sequence.
 
 All sequences start from the same prior, so gains and covariances at step t do not depend on the sequence,
-whatever its length. Only the means do, and they go through the recursions as the N columns of a matrix.
+whatever its length. Only the means do, and they are linear in the data. Steps go in blocks of b: within a block,
+matrices made once for all sequences take the predicted mean at its start, the whitened innovations e, and the
+adjoint r from its end to everything else, so that a pass over the sequences is a few products of
+moderate size for each block instead of many tiny ones for each step.
 """
 
 from typing import NamedTuple
@@ -17,7 +20,7 @@ from .params import LDSParams
 class Complete(NamedTuple):
     """Sequences without gaps. Padding holds 0 and is left out of every sum by `inside`.
 
-    `unit` is 1 for a sequence; the pseudo-sequences of `statistics.compress` start at unit · π1.
+    `unit` is 1 for a sequence; the pseudo-sequences of `prepared.compress` start at unit · π1.
     """
 
     y: Array  # (T, d, N)
@@ -26,21 +29,29 @@ class Complete(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Kalman filter: z_t | y_{1:t-1} ~ N(m_t, P_t), z_t | y_{1:t} has covariance Pf_t, gain K_t."""
+    """Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
 
-    m: Array  # (T, l, N)
-    P: Array  # (T, l, l)
-    Pf: Array  # (T, l, l)
-    K: Array  # (T, l, d)
-    L: Array  # (T, l, l), A - A K C: m_{t+1} = L_t m_t + A K_t y_t
-    W: Array  # (T, d, d), whitener of the innovations, W S W' = I
-    e: Array  # (T, d, N), whitened innovations W (y - C m), 0 past the end
-    logdet: Array  # (T,), log |S_t|
+    P: Array  # (B, b, l, l)
+    Pf: Array  # (B, b, l, l)
+    W: Array  # (B, b, d, d), whitener of the innovations, W S W' = I
+    V: Array  # (B, b, d, l), W C P: the gain is V'W
+    logdet: Array  # (B, b), log |S_t|
+    m: Array  # (B, l, N), E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
+    e: Array  # (B, b d, N), whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
+
+
+def block_length(T: int, l: int, d: int) -> int:
+    """Steps in a block: about this many take the fewest multiplications for each sequence."""
+    return min(T, max(1, (3 * l + d) // (2 * d)))
 
 
 def forward(params: LDSParams, data: Complete) -> Forward:
     """One Riccati pass, then the means of all sequences."""
     A, C, Q, R, pi1, V1 = params
+    T, d, N = data.y.shape
+    l = A.shape[0]
+    b = block_length(T, l, d)
+    B = -(-T // b)
 
     def riccati(P, _):
         CP = mul(C, P)
@@ -50,38 +61,109 @@ def forward(params: LDSParams, data: Complete) -> Forward:
         X = P - mul(V.T, V)
         # the last term is 0 but for rounding (Joseph): it keeps Pf definite when R is nearly singular
         Pf = sym(X - mul(mul(X, C.T) - mul(K, R), K.T))
-        return sym(mul(mul(A, Pf), A.T) + Q), (P, Pf, K, W, logdet)
+        return sym(mul(mul(A, Pf), A.T) + Q), (P, Pf, W, V, logdet)
 
-    _, (P, Pf, K, W, logdet) = lax.scan(riccati, V1, length=data.y.shape[0])
-    AK = A @ K
-    L = A - AK @ C
-    both = jnp.concatenate(  # (m_t, y_t) -> (m_{t+1}, e_t), one product a step
-        [jnp.concatenate([L, AK], axis=-1), jnp.concatenate([-W @ C, W], axis=-1)], axis=-2
-    )
-    l = A.shape[0]
+    _, steps = lax.scan(riccati, V1, length=B * b)
+    P, Pf, W, V, logdet = (x.reshape(B, b, *x.shape[1:]) for x in steps)
 
-    def mean(m, x):
-        both_t, y, inside = x
-        out = mul(both_t, jnp.concatenate([m, y]))
-        return out[:l], (m, out[l:] * inside)
+    # from (m, y) of a block to the m of its steps, and of the first step after it
+    WC, AK = W @ C, A @ (V.mT @ W)
+    L, m = A - AK @ C, [jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))]
+    for j in range(b):
+        m.append(jnp.concatenate([L[:, j] @ m[j], AK[:, j]], axis=2))
+    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * d)
+    blocks = jnp.concatenate([m[b], e.reshape(B, b * d, -1)], axis=1)
 
-    _, (m, e) = lax.scan(mean, pi1[:, None] * data.unit, (both, data.y, data.inside))
-    return Forward(m, P, Pf, K, L, W, e, logdet)
+    pad = [(0, B * b - T), (0, 0)]
+    inside = jnp.pad(data.inside, pad).reshape(B, b, N)
+    y = jnp.pad(data.y, [*pad, (0, 0)]).reshape(B, b * d, N)
+    xs = blocks, y, jnp.repeat(inside, d, axis=1), _later(inside[:, 0])
+
+    def step(m, x):
+        block, y, inside, goes_on = x
+        out = block @ jnp.concatenate([m, y])
+        return out[:l] * goes_on, (m, out[l:] * inside)
+
+    _, (m, e) = lax.scan(step, pi1[:, None] * data.unit, xs)
+    return Forward(P, Pf, W, V, logdet, m, e)
+
+
+def _stack(rows: list[Array], n: int) -> Array:
+    """Matrices (B, l, .) of the b steps of a block as (B, b, l, n), with zeros on the right."""
+    return jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (0, n - x.shape[2])]) for x in rows], axis=1)
+
+
+def _cells(W: Array, left: int, right: int = 0) -> Array:
+    """W_j (B, b, i, d) at the columns of the cells of step j, among those of a block."""
+    b, d = W.shape[1], W.shape[3]
+    pads = [[(0, 0), (0, 0), (left + j * d, right + (b - 1 - j) * d)] for j in range(b)]
+    return jnp.stack([jnp.pad(W[:, j], pads[j]) for j in range(b)], axis=1)
+
+
+def _later(x: Array) -> Array:
+    """x shifted by one along the first axis, 0 at the end."""
+    return jnp.concatenate([x[1:], jnp.zeros_like(x[:1])])
 
 
 def loglik(data: Complete, fwd: Forward) -> Array:
     """log p(y_n), (N,): the sum of -½ (e'e + log |S| + d log 2π) over the steps of the sequence."""
-    constant = fwd.logdet + data.y.shape[1] * jnp.log(2 * jnp.pi)
-    return -0.5 * ((fwd.e**2).sum((0, 1)) + constant @ data.inside)
+    return -0.5 * ((fwd.e**2).sum((0, 1)) + constants(data, fwd) @ data.inside)
+
+
+def constants(data: Complete, fwd: Forward) -> Array:
+    """(T,), log |S_t| + d log 2π"""
+    T, d, _ = data.y.shape
+    return fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
+
+
+class Lifted(NamedTuple):
+    """Matrices (B, b, ., n) that take x = (m, e, r) of a block, (B, n, N), to quantities of its steps."""
+
+    x: Array  # r is the adjoint that enters the block from its end
+    r: Array  # to r_t, what the data after step t says: E[e_{t+1} | y] = Q r_t
+    u: Array  # to u_t, likewise E[v_t | y] = R u_t
+    z: Array  # to z_t = E[z_t | y]
+    r0: Array  # (l, N)
+
+
+def backward(params: LDSParams, fwd: Forward) -> Lifted:
+    """Adjoint pass over the means: r_{t-1} = A'r_t + C'u_t with u_t = W'e_t - K'A'r_t."""
+    A, C = params.A, params.C
+    W, V, Pf = fwd.W, fwd.V, fwd.Pf
+    B, b, d, l = V.shape
+    n = 2 * l + b * d
+    WC, VA = W @ C, V @ A.T
+    L = A - (WC.mT @ VA).mT
+    eye = jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))
+    r = [eye]  # r of the steps from the last to the first, and before it
+    for j in reversed(range(b)):
+        r.append(jnp.concatenate([WC[:, j].mT, L[:, j].mT @ r[-1]], axis=2))
+
+    def step(r, x):
+        block, e = x
+        return block @ jnp.concatenate([e, r]), r
+
+    r0, ends = lax.scan(step, jnp.zeros_like(fwd.m[0]), (r.pop(), fwd.e), reverse=True)
+    r = jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (n - x.shape[2], 0)]) for x in r[::-1]], axis=1)
+    u = W.mT @ (_cells(jnp.broadcast_to(jnp.eye(d, dtype=A.dtype), W.shape), l, l) - VA @ r)
+
+    mf = [jnp.concatenate([eye, V[:, 0].mT], axis=2)]
+    for j in range(1, b):
+        mf.append(jnp.concatenate([A @ mf[-1], V[:, j].mT], axis=2))
+    # m + P (r before the step) is the same, but rounds to the size of P_1 = V1, which may be large
+    z = _stack(mf, n) + (Pf @ A.T) @ r
+    return Lifted(jnp.concatenate([fwd.m, fwd.e, ends], axis=1), r, u, z, r0)
 
 
 def information(params: LDSParams, fwd: Forward, n_t: Array) -> Array:
     """Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
 
-    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with n_t = Σ_n w_n 1[T_n >= t]. The recursion is affine, so the
-    sum over sequences that end at different times obeys it too, and one pass serves all.
+    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with L = A (I - K C) and n_t = Σ_n w_n 1[T_n >= t]. The recursion is
+    affine, so the sum over sequences that end at different times obeys it too, and one pass serves all.
     """
-    WC = fwd.W @ params.C
+    W, V = _steps(fwd.W, n_t), _steps(fwd.V, n_t)
+    WC = W @ params.C
+    L = params.A - params.A @ V.mT @ WC
 
     def step(Lam, x):
         L, drive = x
@@ -89,49 +171,45 @@ def information(params: LDSParams, fwd: Forward, n_t: Array) -> Array:
         return before, before
 
     end = jnp.zeros_like(params.A)
-    _, Lam = lax.scan(step, end, (fwd.L, n_t[:, None, None] * WC.mT @ WC), reverse=True)
+    _, Lam = lax.scan(step, end, (L, n_t[:, None, None] * WC.mT @ WC), reverse=True)
     return jnp.concatenate([Lam, end[None]])
 
 
 def score(
-    params: LDSParams, data: Complete, fwd: Forward, weights: Array
+    params: LDSParams, data: Complete, fwd: Forward, weights: Array, n_t: Array | None = None
 ) -> tuple[LDSParams, Array]:
     """Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
 
-    r_{t-1} = C'S_t^-1 v_t + L_t' r_t gives the smoothed disturbances E[e_{t+1} | y] = Q r_t and
-    E[v_t | y] = R u_t, and with them ∂/∂A = Q^-1 E Σ e_{t+1} z_t' and its like, where the inverses of Q and R
-    cancel. The pass over the sequences forms only the moments of (r_t, e_t) with (r_t, e_t, m_t), in
-    which u_t and z_t are linear.
+    n_t (T,) counts the sequences, with their weights, that reach step t; by default those of `data`.
+
+    With E[e_{t+1} | y] = Q r_t and E[v_t | y] = R u_t the inverses of Q and R cancel from ∂/∂A = Q^-1 E Σ e_{t+1} z_t'
+    and its like. The sequences enter through the moments of x, in which r, u and z are linear.
     """
-    A, P, Pf, K, L, W = params.A, fwd.P, fwd.Pf, fwd.K, fwd.L, fwd.W
-    AK = A @ K
-    l, d = AK.shape[1:]
-    back = jnp.concatenate([L.mT, (W @ params.C).mT], axis=-1)  # r_{t-1} = back (r_t, e_t)
+    A = params.A
+    l = A.shape[0]
+    x, r, u, z, r0 = backward(params, fwd)
+    ru = jnp.concatenate([r, u], axis=2)
+    G = (x[:, l:] * weights) @ x.mT  # r and u take nothing from m
+    total = _sum(ru[..., l:], G, jnp.concatenate([z, ru], axis=2))
+    z_part, ru_part = total[:, :l], total[:, l:]
 
-    def step(r, x):
-        e, m, back_t = x
-        stack = jnp.concatenate([r, e, m])
-        re = stack[: l + d]
-        return mul(back_t, re), (r, (re * weights) @ stack.T)
-
-    r0, (r, G) = lax.scan(step, jnp.zeros_like(fwd.m[0]), (fwd.e, fwd.m, back), reverse=True)
-    re_re, re_m = G[..., : l + d], G[..., l + d :]
-    re_z = re_m + re_re @ back.mT @ P  # z_t = m_t + P_t r_{t-1}
-    u = jnp.concatenate([-AK.mT, W.mT], axis=-1)  # u_t = u (r_t, e_t)
-
-    n_t = data.inside @ weights
+    n_t = data.inside @ weights if n_t is None else n_t
     Lam = information(params, fwd, n_t)
+    Pf, W, K = _steps(fwd.Pf, n_t), _steps(fwd.W, n_t), _steps(fwd.V.mT @ fwd.W, n_t)
     Lam0, Lam, n_t = Lam[0], Lam[1:], n_t[:, None, None]
-    KLam = AK.mT @ Lam @ A
+    LamA = Lam @ A
+    KLam = (A @ K).mT @ LamA
     grads = LDSParams(
-        A=(re_z[:, :l] - Lam @ A @ Pf).sum(0),
-        C=(u @ re_z - n_t * K.mT + KLam @ Pf).sum(0),
-        Q=0.5 * (re_re[:, :l, :l] - Lam).sum(0),
-        R=0.5 * (u @ re_re @ u.mT - n_t * W.mT @ W - KLam @ K).sum(0),
+        A=z_part[:l] - (LamA @ Pf).sum(0),
+        C=z_part[l:] + (KLam @ Pf - n_t * K.mT).sum(0),
+        Q=0.5 * (ru_part[:l, :l] - Lam.sum(0)),
+        R=0.5 * (ru_part[l:, l:] - (n_t * W.mT @ W + KLam @ K).sum(0)),
         pi1=r0 @ (weights * data.unit),
         V1=0.5 * (r0 * weights @ r0.T - Lam0),
     )
-    return grads, (AK.mT @ r - W.mT @ fwd.e) * weights
+    B, b, d, n = u.shape
+    dy = -(u.reshape(B, b * d, n) @ x) * weights
+    return grads, dy.reshape(B * b, d, -1)[: data.y.shape[0]]
 
 
 def moments(
@@ -141,43 +219,46 @@ def moments(
 
     n_t (T,) counts the sequences, with their weights, that reach step t.
     """
-    A, Pf = params.A, fwd.Pf
-    APf = A @ Pf
-    l, d = A.shape[0], data.y.shape[1]
-    drive = (fwd.W @ params.C).mT @ fwd.e
-    mf = fwd.m + fwd.P @ drive  # E[z_t | y_{1:t}]
+    A, C, Q, R, _, _ = params
+    l = A.shape[0]
+    b = fwd.V.shape[1]
+    x, r, u, z, _ = backward(params, fwd)
+    total = _sum(z, (x * weights) @ x.mT, jnp.concatenate([r, u, z], axis=2)).T
+    rz, uz, zz = total[:l], total[l:-l], total[-l:]
 
-    def step(carry, x):
-        r, z_next, total = carry
-        mf_t, APf_t, L, drive_t, inside, y = x
-        # m_t + P_t r_{t-1} is the same, but rounds to the size of P_1 = V1, which may be large
-        z = (mf_t + mul(APf_t.T, r)) * inside  # 0 past the end
-        total = total + jnp.concatenate([z, z_next, y]) @ (z * weights).T
-        return (drive_t + mul(L.T, r), z, total), None
-
-    zero = jnp.zeros_like(fwd.m[0])
-    end = (zero, zero, jnp.zeros((2 * l + d, l), zero.dtype))
-    xs = (mf, APf, fwd.L, drive, data.inside, data.y)
-    (_, z1, total), _ = lax.scan(step, end, xs, reverse=True)
-    zz, z10, yz = total[:l], total[l : 2 * l], total[2 * l :]
-
-    # S00 leaves out the last state of each sequence
+    # zz goes on to the end of the block in which a sequence ends: s steps past it, z is A^s z_last
     last, n = data.inside.sum(0).astype(int) - 1, jnp.arange(data.unit.size)
-    z_last = mf[last, :, n]  # (N, l)
+    block, j = last // b, last % b
+    z_last = (z[block, j] * x[block, :, n][:, None]).sum(-1).T  # (l, N)
+    reach = jnp.arange(b)[:, None] < b - j  # (b, N), step j + s is in the block
+    zz_last = (z_last * (reach * weights)[:, None]) @ z_last.T  # (b, l, l)
+    past = jnp.zeros_like(A)
+    for s in reversed(range(1, b)):
+        past = A @ (zz_last[s] + past) @ A.T
+    zz = zz - past
 
     # Cov[z_t | y] summed over the sequences that reach t; one that ends there has no part in Λ_t
     Lam = information(params, fwd, n_t)[1:]
+    Pf, K = _steps(fwd.Pf, n_t), _steps(fwd.V.mT @ fwd.W, n_t)
     n_t = n_t[:, None, None]
-    LamAPf = Lam @ APf
-    taken = APf.mT @ LamAPf
+    LamAPf = Lam @ A @ Pf
+    taken = (A @ Pf).mT @ LamAPf
     cov = n_t * Pf - taken
-    cov00 = (n_t[1:] * Pf[:-1] - taken[:-1]).sum(0)
-    cov10 = (n_t[1:] * APf[:-1] - fwd.P[1:] @ LamAPf[:-1]).sum(0)
-    return (
-        z1 @ (weights * data.unit),
-        z1 * weights @ z1.T + cov[0],
-        zz - z_last.T * weights @ z_last + cov00,
-        z10 + cov10,
-        zz + cov.sum(0),
-        yz,
-    )
+    cov00 = (_later(n_t) * Pf - taken).sum(0)
+    ez = rz - LamAPf.sum(0)  # Q^-1 Σ E[e_t z_{t-1}']
+    vz = uz + (K.mT @ (A.T @ LamAPf) - n_t * K.mT).sum(0)  # R^-1 Σ E[v_t z_t']
+    z1 = z[0, 0] @ x[0]
+    S00, Szz = zz - zz_last[0] + cov00, zz + cov.sum(0)
+    M1 = z1 * weights @ z1.T + cov[0]
+    return z1 @ (weights * data.unit), M1, S00, A @ S00 + Q @ ez, Szz, C @ Szz + R @ vz
+
+
+def _sum(a: Array, G: Array, b: Array) -> Array:
+    """Σ_t a_t G b_t' with the G of the block."""
+    aG = a.reshape(a.shape[0], -1, a.shape[3]) @ G
+    return (aG.reshape(*a.shape[:3], -1) @ b.mT).sum((0, 1))
+
+
+def _steps(x: Array, n_t: Array) -> Array:
+    """(B, b, ...) -> (T, ...)"""
+    return x.reshape(-1, *x.shape[2:])[: n_t.size]

@@ -1,20 +1,19 @@
 """The sums that EM needs: expected sufficient statistics of a cohort under given parameters."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from . import gappy, shared
 from .breakdown import explain_breakdown
 from .cohort import Cohort
 from .gappy import Gappy
-from .likelihood import arrange, check_shapes, in_blocks
+from .likelihood import check_shapes
 from .linalg import sym
 from .params import LDSParams
+from .prepared import Prepared, prepare
 from .shared import Complete
 
 
@@ -46,7 +45,6 @@ def complete_statistics(
     """The sums of a cohort without gaps; n_t (T,) is how many sequences reach step t."""
     fwd = shared.forward(params, data)
     z1, M1, S00, S10, Szz, Syz = shared.moments(params, data, fwd, weights, n_t)
-    constant = fwd.logdet + data.y.shape[1] * jnp.log(2 * jnp.pi)
     return ExpectedStatistics(
         n_sequences=n_t[0],
         n_transitions=n_t[1:].sum(),
@@ -59,7 +57,8 @@ def complete_statistics(
         Szz=sym(Szz),
         Syz=Syz,
         Syy=sym((data.y * weights @ data.y.mT).sum(0)),
-        log_likelihood=-0.5 * ((fwd.e**2).sum((0, 1)) @ weights + constant @ n_t),
+        log_likelihood=-0.5
+        * ((fwd.e**2).sum((0, 1)) @ weights + shared.constants(data, fwd) @ n_t),
     )
 
 
@@ -93,51 +92,6 @@ def gappy_statistics(params: LDSParams, data: Gappy, weights: Array) -> Expected
     )
 
 
-def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
-    """Pseudo-sequences with the same sums, and how many real sequences reach each step.
-
-    States are linear in (1, y), so a cohort without gaps enters its sums only through Σ (1, y)(1, y)', for each length
-    T_n apart. Where a length has more than T_n d + 1 sequences, the triangular factor of a QR of its rows
-    has that many rows and the same sums: the E-step's cost no longer grows with N.
-    """
-    T, d = cohort.n_steps, cohort.n_channels
-    parts, lengths = [], []
-    for length in np.unique(cohort.lengths):
-        y = np.asarray(cohort.y)[np.asarray(cohort.lengths) == length, :length]
-        rows = np.hstack([np.ones((len(y), 1)), y.reshape(len(y), -1)])
-        if len(rows) > rows.shape[1]:
-            rows = np.linalg.qr(rows, mode="r")
-        parts.append(np.pad(rows, [(0, 0), (0, (T - length) * d)]))
-        lengths.append(np.full(len(rows), length))
-    rows, length = np.concatenate(parts), np.concatenate(lengths)
-    inside = np.arange(T)[:, None] < length
-    n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
-    y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
-    host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0]  # not jax: it is cached
-    return Complete(*host), n_t
-
-
-class Prepared(NamedTuple):
-    """A cohort ready for E-steps: a pytree of arrays, so that one compiled program serves all of its size."""
-
-    data: Complete | Gappy  # with gaps: in blocks, along a first axis
-    weights: Array
-    n_t: Array | None  # (T,), how many sequences reach step t, for data without gaps
-
-
-def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
-    """Arrange a cohort once, for any number of E-steps."""
-    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
-        data, n_t = _compressed(_Same(cohort))
-        data = Complete(*(jnp.asarray(x, dtype) for x in data))
-        return Prepared(data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
-    w = jnp.ones(cohort.n_sequences, dtype) if weights is None else jnp.asarray(weights, dtype)
-    data = arrange(cohort, dtype)
-    if isinstance(data, Complete):
-        return Prepared(data, w, data.inside @ w)
-    return Prepared(*in_blocks(data, w), n_t=None)
-
-
 def statistics(params: LDSParams, prepared: Prepared) -> ExpectedStatistics:
     """The E-step on a prepared cohort."""
     data, weights, n_t = prepared
@@ -161,21 +115,3 @@ def expected_statistics(
 
 
 _statistics = jax.jit(statistics)
-
-
-class _Same:
-    """A cohort as a cache key: by identity, since cohorts never change."""
-
-    def __init__(self, cohort: Cohort):
-        self.cohort = cohort
-
-    def __hash__(self):
-        return id(self.cohort)
-
-    def __eq__(self, other):
-        return self.cohort is other.cohort
-
-
-@functools.lru_cache(maxsize=8)
-def _compressed(same: _Same) -> tuple[Complete, np.ndarray]:
-    return compress(same.cohort)

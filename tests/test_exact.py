@@ -18,7 +18,7 @@ from sparse_lds.models import (
     kalman_smoother,
     log_likelihood,
 )
-from sparse_lds.models.statistics import compress
+from sparse_lds.models.prepared import compress
 
 # Few shapes, as each is compiled, and many problems of each.
 ONE_CELL = Shape(1, 1, 1, 1)

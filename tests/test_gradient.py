@@ -10,10 +10,18 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import Shape, random_problem
 
-from sparse_lds.models import LDSParams, log_likelihood, plain_log_likelihood
+from sparse_lds.models import (
+    LDSParams,
+    log_likelihood,
+    plain_log_likelihood,
+    total_log_likelihood,
+)
 from sparse_lds.models.likelihood import arrange, loglik
 
-SHAPES = [Shape(2, 3, 3, 6), Shape(4, 2, 3, 5), Shape(2, 9, 2, 3)]
+MORE_CHANNELS = Shape(2, 3, 3, 6)
+MORE_STATES = Shape(4, 2, 3, 5)
+MANY_CHANNELS = Shape(2, 9, 2, 3)  # LAPACK factors S
+SHAPES = [MORE_CHANNELS, MORE_STATES, MANY_CHANNELS]
 SEEDS = range(8)
 
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)))
@@ -29,13 +37,11 @@ def problems(shape, gaps):
 
 def symmetrized(grads):
     """The gradient as a function of symmetric covariances."""
-    return grads._replace(
-        **{
-            k: (np.asarray(g) + np.asarray(g).T) / 2
-            for k in ("Q", "R", "V1")
-            for g in [getattr(grads, k)]
-        }
-    )
+
+    def sym(x):
+        return (np.asarray(x) + np.asarray(x).T) / 2
+
+    return grads._replace(Q=sym(grads.Q), R=sym(grads.R), V1=sym(grads.V1))
 
 
 @jax.jit
@@ -75,11 +81,10 @@ def test_rule_is_the_derivative_of_the_scan(shape, gaps, close):
 
 
 @both_routes
-@pytest.mark.parametrize("shape", SHAPES[:2], ids=["more-channels", "more-states"])
-def test_rule_is_the_slope_of_the_dense_likelihood(shape, gaps, close):
+def test_rule_is_the_slope_of_the_dense_likelihood(gaps, close):
     """Central differences with a step of 1e-5 are good to about 1e-10 of the likelihood's size."""
     step = 1e-5
-    for params, cohort, weights in problems(shape, gaps):
+    for params, cohort, weights in problems(MORE_STATES, gaps):
         grads = rule(params, cohort, weights)
         direction = random_direction(np.random.default_rng(0), params)
 
@@ -96,7 +101,7 @@ def test_rule_is_the_slope_of_the_dense_likelihood(shape, gaps, close):
 @both_routes
 def test_gradient_in_the_data_is_that_of_the_dense_gaussian(gaps, close):
     """-S^-1 (y - mean) where a cell was seen; 0 where it is missing, and past the end."""
-    for params, cohort, weights in problems(SHAPES[0], gaps):
+    for params, cohort, weights in problems(MORE_CHANNELS, gaps):
         wanted = np.zeros(cohort.y.shape)
         for n, y in enumerate(cohort.sequences()):
             mean, cov = oracles.joint(params, len(y))
@@ -125,8 +130,8 @@ def test_gradient_of_a_large_gappy_cohort_is_that_of_its_blocks(close):
 
 @both_routes
 def test_gradient_of_a_stack_of_parameters_is_a_loop(gaps, close):
-    _, cohort, weights = next(problems(SHAPES[0], gaps))
-    several = [params for params, _, _ in problems(SHAPES[0], gaps)][:3]
+    _, cohort, weights = next(problems(MORE_CHANNELS, gaps))
+    several = [params for params, _, _ in problems(MORE_CHANNELS, gaps)][:3]
     stacked = LDSParams(*(jnp.stack(x) for x in zip(*several, strict=True)))
     together = jax.vmap(rule, in_axes=(0, None, None))(stacked, cohort, weights)
     for i, params in enumerate(several):
@@ -148,7 +153,7 @@ def test_hessian_is_that_of_the_plain_function(gaps, close):
 
 @both_routes
 def test_forward_mode_works_on_the_plain_function_alone(gaps, close):
-    params, cohort, _ = next(problems(SHAPES[0], gaps))
+    params, cohort, _ = next(problems(MORE_CHANNELS, gaps))
     params = LDSParams(*map(jnp.asarray, params))
     direction = LDSParams(*map(jnp.asarray, random_direction(np.random.default_rng(0), params)))
     value, slope = jax.jvp(lambda p: plain_log_likelihood(p, cohort), (params,), (direction,))
@@ -159,3 +164,15 @@ def test_forward_mode_works_on_the_plain_function_alone(gaps, close):
         close("jvp", slope[n], wanted)
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(lambda p: log_likelihood(p, cohort), (params,), (direction,))
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["equal", "ragged"])
+@both_routes
+def test_total_and_its_gradient_are_sums_over_the_sequences(gaps, ragged, close):
+    """With 40 sequences of 4 steps the data of a length is compressed."""
+    params, cohort = random_problem(0, Shape(3, 2, 40, 4), gaps=gaps, ragged=ragged)
+    value, grads = jax.value_and_grad(total_log_likelihood)(params, cohort)
+    close("total", value, oracles.log_likelihood(params, cohort).sum())
+    close_params(close, "total", grads, rule(params, cohort, np.ones(40)))
+    twice = jax.grad(lambda p: 2.0 * total_log_likelihood(p, cohort))(params)
+    close_params(close, "total", twice, [2 * g for g in grads])
