@@ -227,9 +227,13 @@ def moments(
     rz, uz, zz = total[:l], total[l:-l], total[-l:]
 
     # zz goes on to the end of the block in which a sequence ends: s steps past it, z is A^s z_last
-    last, n = data.inside.sum(0).astype(int) - 1, jnp.arange(data.unit.size)
+    last = data.inside.sum(0).astype(int) - 1
     block, j = last // b, last % b
-    z_last = (z[block, j] * x[block, :, n][:, None]).sum(-1).T  # (l, N)
+    z_last = lax.cond(
+        (last == last[0]).all(),
+        lambda: z[block[0], j[0]] @ x[block[0]],
+        lambda: (z[block, j].mT * x[block, :, jnp.arange(last.size)][..., None]).sum(1).T,
+    )  # (l, N)
     reach = jnp.arange(b)[:, None] < b - j  # (b, N), step j + s is in the block
     zz_last = (z_last * (reach * weights)[:, None]) @ z_last.T  # (b, l, l)
     past = jnp.zeros_like(A)
@@ -240,16 +244,16 @@ def moments(
     # Cov[z_t | y] summed over the sequences that reach t; one that ends there has no part in Λ_t
     Lam = information(params, fwd, n_t)[1:]
     Pf, K = _steps(fwd.Pf, n_t), _steps(fwd.V.mT @ fwd.W, n_t)
-    n_t = n_t[:, None, None]
-    LamAPf = Lam @ A @ Pf
-    taken = (A @ Pf).mT @ LamAPf
-    cov = n_t * Pf - taken
-    cov00 = (_later(n_t) * Pf - taken).sum(0)
+    APfK = A @ jnp.concatenate([Pf, K], axis=2)
+    LamAPf = Lam @ APfK[..., :l]
+    taken = jnp.einsum("tij,tik->jk", APfK, LamAPf)
+    cov1 = n_t[0] * Pf[0] - APfK[0, :, :l].T @ LamAPf[0]
+    cov, cov00 = (jnp.einsum("t,tij->ij", w, Pf) - taken[:l] for w in (n_t, _later(n_t)))
     ez = rz - LamAPf.sum(0)  # Q^-1 Σ E[e_t z_{t-1}']
-    vz = uz + (K.mT @ (A.T @ LamAPf) - n_t * K.mT).sum(0)  # R^-1 Σ E[v_t z_t']
+    vz = uz + taken[l:] - jnp.einsum("t,tij->ji", n_t, K)  # R^-1 Σ E[v_t z_t']
     z1 = z[0, 0] @ x[0]
-    S00, Szz = zz - zz_last[0] + cov00, zz + cov.sum(0)
-    M1 = z1 * weights @ z1.T + cov[0]
+    S00, Szz = zz - zz_last[0] + cov00, zz + cov
+    M1 = z1 * weights @ z1.T + cov1
     return z1 @ (weights * data.unit), M1, S00, A @ S00 + Q @ ez, Szz, C @ Szz + R @ vz
 
 
