@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +13,28 @@ from tqdm.auto import tqdm
 from ..models import (
     Cohort,
     Flat,
+    Laplace,
     LDSParams,
     Prepared,
     Prior,
     canonical_scaling,
+    change_basis,
     check_params,
+    jitted_statistics,
     prepare,
     statistics,
 )
-from .anderson import Accelerator, flatten, start_accelerator, unflatten
 from .basis import basis_step
+from .checks import check_arguments, scale_ratio, warnings_of
 from .initial import initial_params
 from .mstep import Floors, Spec, m_step, stationarity
+from .quasi_newton import quasi_newton
 
-_CHUNK = 25  # iterations between two looks from the host: progress, Ctrl-C, basis steps
-_WINDOW = 8  # differences kept by the accelerator
+_CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C
+_FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
+_RUN = 400  # quasi-Newton steps in a run: each run sets its coordinates anew
+_DRIFT = 1e4  # ratio of the states' scales at which a fit gives up
+_RACE = 50  # EM iterations after which the best of several starts goes on alone
 
 
 class FitResult(NamedTuple):
@@ -38,101 +45,64 @@ class FitResult(NamedTuple):
     n_iter: int
     converged: bool
     reason: str
-    kkt_residual: float  # relative violation of the optimality conditions at the last step
+    kkt_residual: float  # relative violation of the optimality conditions at the last EM step
     log_likelihood: float  # Σ log p(y_n | Ω)
     prior: Prior
     spec: Spec
-    steps: dict[str, int]  # how many of each kind: em, accelerated, rejected, basis
+    steps: dict[str, int]  # how many of each kind: em, quasi-newton, basis
     warnings: tuple[str, ...]
+    restarts: (
+        np.ndarray
+    )  # the objective of each start when the best was chosen; empty for one start
 
 
 class State(NamedTuple):
-    """Between two iterations: `params` is to be evaluated next, `safe` is an EM step from the last accepted point."""
+    """Between two EM iterations."""
 
     params: LDSParams
-    safe: LDSParams
-    objective: Array  # at the last accepted point
+    objective: Array  # at the point before
     residual: Array  # violation of the optimality conditions there
-    accelerator: Accelerator | None
-    trying: Array  # whether `params` is an extrapolation, to be rejected if the objective falls
-    counts: Array  # (3,): EM steps, extrapolations kept, extrapolations rejected
+
+
+class Problem(NamedTuple):
+    """What a fit works on: arrays, so that fits of one size share their compiled programs."""
+
+    data: Prepared
+    prior: Prior
+    floors: Floors
 
 
 @partial(jax.jit, static_argnames="spec")
 def run(
-    state: State, data: Prepared, prior: Prior, floors: Floors, spec: Spec, n: Array, tol: Array
+    params: LDSParams, problem: Problem, spec: Spec, n: Array | int, tol: Array | float
 ) -> tuple[State, Array, Array]:
-    """Up to n <= _CHUNK iterations, fewer if the optimality conditions hold to tol.
+    """Up to n <= _RACE EM iterations, fewer if the optimality conditions hold to tol.
 
     Returns the state, the objective at the point that each iteration started from, and how many there were.
     """
-
-    def iterate(state: State) -> State:
-        stats = statistics(state.params, data)
-        objective = stats.log_likelihood + prior.log_prob(state.params.A)
-        fell = state.trying & ~(objective >= state.objective)  # NaN counts as a fall
-
-        def reject(state: State) -> State:
-            assert state.accelerator is not None
-            return state._replace(
-                params=state.safe,
-                trying=jnp.asarray(False),
-                counts=state.counts.at[2].add(1),
-            )
-
-        def accept(state: State) -> State:
-            new, _ = m_step(stats, state.params, prior, floors, spec)
-            residual = stationarity(stats, state.params, prior, new, spec)
-            counts = state.counts.at[jnp.where(state.trying, 1, 0)].add(1)
-            if state.accelerator is None:
-                return State(new, new, objective, residual, None, jnp.asarray(False), counts)
-            accelerator, point, ready = state.accelerator.extrapolate(
-                flatten(state.params), flatten(new)
-            )
-            ahead = unflatten(point, new)
-            ahead = LDSParams(
-                *(
-                    x if spec.free(name) else held
-                    for name, x, held in zip(LDSParams._fields, ahead, new, strict=True)
-                )
-            )
-            ready = ready & _above(ahead, floors, spec)
-            ahead = jax.tree.map(lambda x, y: jnp.where(ready, x, y), ahead, new)
-            return State(ahead, new, objective, residual, accelerator, ready, counts)
-
-        if state.accelerator is None:
-            return accept(state)
-        return lax.cond(fell, reject, accept, state)
+    data, prior, floors = problem
 
     def unfinished(carry):
         state, _, k = carry
         return (k < n) & (state.residual > tol)
 
     def body(carry):
-        state, trace, k = carry
-        state = iterate(state)
-        return state, trace.at[k].set(state.objective), k + 1
+        (params, _, _), trace, k = carry
+        stats = statistics(params, data)
+        objective = stats.log_likelihood + prior.log_prob(params.A)
+        new, _ = m_step(stats, params, prior, floors, spec)
+        residual = stationarity(stats, params, prior, new, spec)
+        return State(new, objective, residual), trace.at[k].set(objective), k + 1
 
-    trace = jnp.full(_CHUNK, jnp.nan, state.objective.dtype)
-    return lax.while_loop(unfinished, body, (state, trace, jnp.asarray(0)))
-
-
-def _above(params: LDSParams, floors: Floors, spec: Spec) -> Array:
-    """Whether the covariances that move are above their floors."""
-    ok = jnp.asarray(True)
-    for name, floor in zip(Floors._fields, floors, strict=True):
-        if spec.free(name):
-            S = getattr(params, name)
-            ok &= jnp.isfinite(
-                jnp.linalg.cholesky(S - floor * jnp.eye(len(S), dtype=S.dtype))
-            ).all()
-    return ok
+    low, high = (jnp.asarray(x, params.A.dtype) for x in (-jnp.inf, jnp.inf))
+    trace = jnp.full(_RACE, low)
+    return lax.while_loop(unfinished, body, (State(params, low, high), trace, jnp.asarray(0)))
 
 
-@jax.jit
-def _evaluate(params: LDSParams, data: Prepared, prior: Prior) -> tuple[Array, Array]:
-    log_likelihood = statistics(params, data).log_likelihood
-    return log_likelihood + prior.log_prob(params.A), log_likelihood
+def _evaluate(params: LDSParams, problem: Problem) -> tuple[float, float]:
+    """The objective, and the log-likelihood in it."""
+    log_likelihood = jitted_statistics(params, problem.data).log_likelihood
+    return float(log_likelihood + problem.prior.log_prob(params.A)), float(log_likelihood)
 
 
 def fit_map(
@@ -143,113 +113,175 @@ def fit_map(
     variant: str = "exact",
     accelerate: bool = True,
     init: LDSParams | str | None = None,
+    n_restarts: int = 1,
+    seed: int = 0,
     hold: Sequence[str] = (),
     diagonal: Sequence[str] = (),
+    Q: str = "free",
     max_iter: int = 2000,
-    tol: float = 1e-5,
+    tol: float = 1e-4,
     progress: bool = False,
 ) -> FitResult:
     """Maximise log p(y | Ω) + log p(A) over Ω: MAP-EM for the sparse LDS.
 
-    `variant="exact"` never lowers the objective; `"paper"` is Algorithm 1 to the letter. `init` is an
-    `LDSParams`, or a method of `initial_params`. `hold` names parameters kept at their initial values,
-    `diagonal` covariances kept diagonal. A fit has converged when the optimality conditions hold to
-    `tol` (relative); `tol=0.0` runs all of `max_iter`. With `accelerate=False` an iteration is one plain EM
-    step. Ctrl-C returns what was reached.
+    - `variant`: "exact" never lowers the objective; "paper" is Algorithm 1 to the letter.
+    - `accelerate`: exact basis steps and quasi-Newton steps between the EM steps. Without it an iteration is one
+      plain EM step. "paper" has none.
+    - `init`: an `LDSParams`, or a method of `initial_params` ("subspace" by default). With `n_restarts` > 1 random
+      starts by `seed` run beside it, and the best goes on.
+    - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
+      `Q="identity"` or `Q="unit diagonal"` fixes the scales of the states, which the penalty on A depends on.
+    - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
+    - `progress` shows a bar. Ctrl-C returns what was reached.
     """
-    spec = _check(cohort, n_states, prior, variant, hold, diagonal, max_iter, tol)
-    start = (
-        init
-        if isinstance(init, LDSParams)
-        else initial_params(cohort, n_states, init or "subspace")
+    spec = check_arguments(
+        cohort,
+        n_states,
+        prior,
+        variant=variant,
+        hold=hold,
+        diagonal=diagonal,
+        Q=Q,
+        max_iter=max_iter,
+        tol=tol,
+        n_restarts=n_restarts,
     )
-    start = check_params(start, cohort.n_channels, n_states)
-    start = start._replace(A=prior.prox(start.A, 0.0))  # forced zeros hold from the start
-    return _fit(
-        cohort, prior, start, spec, accelerate and variant == "exact", max_iter, tol, progress
+    if isinstance(init, LDSParams):
+        start = init
+    else:
+        start = initial_params(cohort, n_states, init or "subspace", key=seed)
+    starts = [
+        start,
+        *(initial_params(cohort, n_states, "random", key=seed + i) for i in range(1, n_restarts)),
+    ]
+    starts = [_admissible(check_params(x, cohort.n_channels, n_states), prior, Q) for x in starts]
+    floors = Floors(
+        *(
+            1e-6 * jnp.trace(getattr(starts[0], k)) / len(getattr(starts[0], k))
+            for k in Floors._fields
+        )
     )
+    problem = Problem(prepare(cohort, starts[0].A.dtype), prior, floors)
+    best, restarts = _race(starts, problem, spec)
+    fit = climb(
+        best, problem, spec, len(cohort), accelerate and variant == "exact", max_iter, tol, progress
+    )
+    return fit._replace(restarts=restarts)
 
 
-def fit_em(cohort: Cohort, n_states: int, **options) -> FitResult:
+def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
     """Maximise log p(y | Ω): EM for the ordinary LDS, which is `fit_map` with a flat prior.
 
-    Takes the options of `fit_map`: init, hold, diagonal, accelerate, max_iter, tol, progress.
+    Takes the options of `fit_map`: init, n_restarts, seed, hold, diagonal, Q, accelerate, max_iter, tol, progress.
     """
     return fit_map(cohort, n_states, Flat(), **options)
 
 
-def _fit(
-    cohort: Cohort,
-    prior: Prior,
+def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
+    """Refit without shrinkage on the support that a fit has found: its zeros are held, nothing is penalised.
+
+    Takes the options of `fit_map`; what the fit held is held again, unless `hold` is given.
+    """
+    support = Laplace(jnp.where(fit.params.A == 0, jnp.inf, 0.0))
+    options = {"hold": fit.spec.hold, "diagonal": fit.spec.diagonal, **options}
+    return fit_map(cohort, fit.params.n_states, support, init=fit.params, **options)
+
+
+def _admissible(params: LDSParams, prior: Prior, Q: str) -> LDSParams:
+    """A start in the basis that Q asks for, with the forced zeros in place."""
+    if Q == "identity":
+        params = change_basis(params, jnp.linalg.inv(jnp.linalg.cholesky(params.Q)))
+        params = params._replace(Q=jnp.eye(params.n_states, dtype=params.Q.dtype))
+    elif Q == "unit diagonal":
+        params = change_basis(params, jnp.diag(1 / jnp.sqrt(jnp.diagonal(params.Q))))
+    return params._replace(A=prior.prox(params.A, 0.0))
+
+
+def _race(starts: list[LDSParams], problem: Problem, spec: Spec) -> tuple[LDSParams, np.ndarray]:
+    """EM from all starts together; the best of them, and the objective that each has reached."""
+    if len(starts) == 1:
+        return starts[0], np.zeros(0)
+    stacked = LDSParams(*(jnp.stack(x) for x in zip(*starts, strict=True)))
+    state, _, _ = jax.vmap(lambda p: run(p, problem, spec, _RACE, 0.0))(stacked)
+    reached = np.where(np.isfinite(state.objective), state.objective, -np.inf)
+    winner = int(np.argmax(reached))
+    return LDSParams(*(x[winner] for x in state.params)), reached
+
+
+def climb(
     start: LDSParams,
+    problem: Problem,
     spec: Spec,
+    n_sequences: int,
     accelerate: bool,
     max_iter: int,
     tol: float,
-    progress: bool,
+    progress: bool = False,
 ) -> FitResult:
-    dtype = start.A.dtype
-    data = prepare(cohort, dtype)
-    floors = Floors(
-        *(1e-9 * jnp.trace(getattr(start, k)) / len(getattr(start, k)) for k in Floors._fields)
-    )
-    state = _begin(start, accelerate)
-    basis_free = (
-        accelerate and not spec.diagonal and not set(spec.hold) & {"A", "C", "Q", "pi1", "V1"}
-    )
-    traces, done, bases, reason = [], 0, 0, "max_iter"
+    """EM from `start` until the optimality conditions hold to tol, with quasi-Newton runs between if accelerated."""
+    prior = problem.prior
+    movable = not isinstance(prior, Flat) and _basis_is_free(spec)
+    params, residual = start, np.inf
+    values: list[float] = []  # the objective at the point that each iteration started from
+    steps = {"em": 0, "quasi-newton": 0, "basis": 0}
+    n_em, reason = _FIRST if accelerate else _CHUNK, "max_iter"
     bar = tqdm(total=max_iter, disable=not progress, desc="EM", unit="it")
+
+    def keep(point: LDSParams, kind: str, before: Sequence[float]) -> None:
+        """Take a point; `before` is the objective where each of the iterations that led to it began."""
+        nonlocal params
+        params = point
+        values.extend(before)
+        steps[kind] += len(before)
+        bar.update(len(before))
+        bar.set_postfix(objective=f"{before[-1]:.4f}", kkt=f"{residual:.1e}", refresh=False)
+
     try:
-        while done < max_iter:
-            n = min(_CHUNK, max_iter - done)
-            state, trace, k = run(
-                state, data, prior, floors, spec, jnp.asarray(n), jnp.asarray(tol)
-            )
-            done, k = done + int(k), int(k)
-            traces.append(np.asarray(trace)[:k])
-            bar.update(k)
-            bar.set_postfix(
-                objective=f"{float(state.objective):.4f}", kkt=f"{float(state.residual):.1e}"
-            )
+        while len(values) < max_iter:
+            state, trace, k = run(params, problem, spec, min(n_em, max_iter - len(values)), tol)
+            residual = float(state.residual)
+            keep(state.params, "em", np.asarray(trace)[: int(k)].tolist())
             if not np.isfinite(float(state.objective)):
                 reason = "not finite"
                 break
-            if float(state.residual) <= tol:
+            if residual <= tol:
                 reason = "tolerance"
                 break
-            if basis_free and not isinstance(prior, Flat):
-                moved, gain = basis_step(state.safe, prior)
-                if gain > 0:
-                    bases += 1
-                    fresh = _begin(moved, accelerate)
-                    state = fresh._replace(counts=state.counts)
+            if accelerate and len(values) < max_iter:
+                if movable:
+                    if scale_ratio(params) > _DRIFT:
+                        reason = "drift"
+                        break
+                    moved, gain = basis_step(params, prior)
+                    if gain > 0 and _evaluate(moved, problem)[0] > _evaluate(params, problem)[0]:
+                        params = moved
+                        steps["basis"] += 1
+                n = min(_RUN, max_iter - len(values))
+                gtol = 0.1 * tol * np.sqrt(n_sequences)
+                done = quasi_newton(
+                    params, *problem, spec, n, gtol, lambda p, f: keep(p, "quasi-newton", [f])
+                )
+                n_em = _BETWEEN if done > 1 else _CHUNK
     except KeyboardInterrupt:
         reason = "interrupted"
     finally:
         bar.close()
-    params = state.safe
-    objective, log_likelihood = (float(x) for x in _evaluate(params, data, prior))
-    objective_trace = np.append(np.concatenate([*traces, np.zeros(0)])[1:], objective)
-    if not spec.diagonal and not spec.hold and np.ndim(prior.beta) == 0:
-        params = canonical_scaling(params)
-    # exact zeros without a sign, exact symmetry: fused arithmetic may differ in the last bit
-    exact = {
-        name: 0.5 * (S + S.T) for name, S in params._asdict().items() if name in Floors._fields
-    }
-    params = params._replace(A=jnp.where(params.A == 0, 0.0, params.A), **exact)
-    em, kept, rejected = (int(x) for x in state.counts)
+    objective, log_likelihood = _evaluate(params, problem)
+    trace = np.append(values[1:], objective)
+    params = _normalised(params, prior, spec)
     return FitResult(
         params=params,
-        objective=objective_trace,
-        n_iter=done,
+        objective=trace,
+        n_iter=len(trace),
         converged=reason == "tolerance",
-        reason=_REASONS[reason].format(tol=tol, max_iter=max_iter, residual=float(state.residual)),
-        kkt_residual=float(state.residual),
+        reason=_REASONS[reason].format(tol=tol, max_iter=max_iter, residual=residual),
+        kkt_residual=residual,
         log_likelihood=log_likelihood,
         prior=prior,
         spec=spec,
-        steps={"em": em, "accelerated": kept, "rejected": rejected, "basis": bases},
-        warnings=_warnings(params, prior, spec),
+        steps=steps,
+        warnings=warnings_of(params, prior, spec),
+        restarts=np.zeros(0),
     )
 
 
@@ -258,59 +290,20 @@ _REASONS = {
     "max_iter": "stopped after max_iter = {max_iter} iterations, optimality conditions at {residual:.1e}",
     "interrupted": "interrupted; this is what was reached",
     "not finite": "the objective is not finite",
+    "drift": "stopped: the scales of single states drift apart, see warnings; optimality conditions at {residual:.1e}",
 }
 
 
-def _begin(params: LDSParams, accelerate: bool) -> State:
-    dtype = params.A.dtype
-    accelerator = start_accelerator(flatten(params).size, _WINDOW, dtype) if accelerate else None
-    low, high = jnp.asarray(-jnp.inf, dtype), jnp.asarray(jnp.inf, dtype)
-    counts = jnp.zeros(3, int)
-    return State(params, params, low, high, accelerator, jnp.asarray(False), counts)
+def _basis_is_free(spec: Spec) -> bool:
+    return not (spec.diagonal or spec.unit_Q or set(spec.hold) & {"A", "C", "Q", "pi1", "V1"})
 
 
-def _warnings(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
-    found = []
-    scales = np.sqrt(np.diagonal(params.Q))
-    if not isinstance(prior, Flat) and spec.free("Q") and scales.max() > 1e3 * scales.min():
-        found.append(
-            f"the scales of single states drift apart (ratio {scales.max() / scales.min():.1e}): the "
-            "penalty on A can be lowered without end by rescaling states; hold Q to make the problem "
-            "well posed"
-        )
-    radius = np.abs(np.linalg.eigvals(params.A)).max()
-    if radius > 1:
-        found.append(f"A is not stable: its spectral radius is {radius:.3f}")
-    return tuple(found)
-
-
-def _check(cohort, n_states, prior, variant, hold, diagonal, max_iter, tol) -> Spec:
-    if isinstance(n_states, bool) or not isinstance(n_states, int | np.integer) or n_states < 1:
-        raise ValueError(f"n_states is {n_states!r}; it must be a whole number, at least 1")
-    if not isinstance(prior, Prior):
-        raise TypeError(f"prior is {prior!r}; give Flat(), Laplace(beta) or GroupLaplace(beta, by)")
-    if variant not in ("exact", "paper"):
-        raise ValueError(f"variant is {variant!r}; it must be 'exact' or 'paper'")
-    hold, diagonal = (hold,) if isinstance(hold, str) else tuple(hold), tuple(diagonal)
-    for argument, names, known in (
-        ("hold", hold, LDSParams._fields),
-        ("diagonal", diagonal, Floors._fields),
-    ):
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{argument} names {name!r}; it may name {', '.join(known)}")
-    if int(max_iter) != max_iter or max_iter < 1:
-        raise ValueError(f"max_iter is {max_iter}; it must be a whole number, at least 1")
-    if not tol >= 0:
-        raise ValueError(f"tol is {tol}; it must be 0 or more")
-    if "A" not in hold and (np.asarray(cohort.lengths) < 2).all():
-        raise ValueError(
-            "every sequence has a single step, which says nothing on A; hold A, or give longer ones"
-        )
-    seen = np.atleast_1d(np.asarray(cohort.mask).any(axis=(0, 1)))
-    unseen = [c for c, yes in zip(cohort.channels, seen, strict=True) if not yes]
-    if unseen and not {"C", "R"} <= set(hold):
-        raise ValueError(
-            f"channel {unseen[0]!r} is entirely missing: nothing can be learned of it; leave it out"
-        )
-    return Spec(variant, tuple(sorted(hold)), tuple(sorted(diagonal)))
+def _normalised(params: LDSParams, prior: Prior, spec: Spec) -> LDSParams:
+    """What changes neither likelihood nor penalty: overall scale, signs and order of the states; and signs of zeros."""
+    if _basis_is_free(spec) and np.ndim(prior.beta) == 0:
+        params = canonical_scaling(params)
+    # exact symmetry: fused arithmetic may differ in the last bit
+    exact = {
+        name: 0.5 * (S + S.T) for name, S in params._asdict().items() if name in Floors._fields
+    }
+    return params._replace(A=jnp.where(params.A == 0, 0.0, params.A), **exact)

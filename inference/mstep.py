@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -23,6 +24,7 @@ class Spec(NamedTuple):
     variant: str = "exact"  # or "paper"
     hold: tuple[str, ...] = ()  # parameters kept as they are
     diagonal: tuple[str, ...] = ()  # of Q, R, V1: kept diagonal
+    unit_Q: bool = False  # Q is kept with a unit diagonal
 
     def free(self, name: str) -> bool:
         return name not in self.hold
@@ -56,9 +58,11 @@ def _exact(s: ExpectedStatistics, params: LDSParams, prior: Prior, floors: Floor
     else:
         result = ProximalResult(A, jnp.asarray(0), jnp.zeros((), A.dtype))
     if spec.free("Q"):
-        Q = _covariance(
-            s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T, s.n_transitions, "Q", floors, spec
-        )
+        total = s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T
+        if spec.unit_Q:
+            Q = _correlation(Q, sym(total) / s.n_transitions)
+        else:
+            Q = _covariance(total, s.n_transitions, "Q", floors, spec)
     if spec.free("C"):
         C = _right_divide(s.Syz, s.Szz)
     if spec.free("R"):
@@ -111,23 +115,29 @@ def stationarity(
 ) -> Array:
     """Relative violation of the optimality conditions of the penalised likelihood, over all parameters.
 
-    By Fisher's identity the gradient of the likelihood is that of the expected complete one. A: the KKT residual of
-    its M-step; the others: by how much their M-step would move them, in units of their own.
+    By Fisher's identity the gradient of the likelihood is that of the expected complete one. A: the KKT residual of its
+    M-step; the others: by how much their M-step would move them, in units of their own.
     """
-    g = quadratic(params.Q, s.S00, s.S10)
     parts = [jnp.zeros((), params.A.dtype)]
     if spec.free("A"):
-        parts.append(kkt_residual(g, prior, params.A))
+        parts.append(kkt_residual(quadratic(params.Q, s.S00, s.S10), prior, params.A))
     if spec.free("C"):
-        parts.append(jnp.abs(new.C - params.C).max() / jnp.abs(params.C).max())
+        noise, signal = jnp.diagonal(params.R), jnp.diagonal(s.Szz) / s.n_emissions
+        parts.append((jnp.abs(new.C - params.C) * jnp.sqrt(signal / noise[:, None])).max())
     for name in ("Q", "R", "V1"):
         if spec.free(name):
-            old = getattr(params, name)
-            parts.append(jnp.abs(jnp.linalg.solve(old, getattr(new, name) - old)).max())
+            S = getattr(params, name)
+            parts.append(jnp.abs(_whitened(_whitened(getattr(new, name) - S, S).T, S)).max())
     if spec.free("pi1"):
-        move = new.pi1 - params.pi1
-        parts.append(jnp.sqrt(jnp.abs(move @ jnp.linalg.solve(params.V1, move))))
+        move = _whitened((new.pi1 - params.pi1)[:, None], params.V1)
+        parts.append(jnp.linalg.norm(move))
     return jnp.stack(parts).max()
+
+
+def _whitened(x: Array, S: Array) -> Array:
+    """L^-1 x with LL' = S; a direction with nearly no variance counts as one with a little."""
+    L = jnp.linalg.cholesky(S + 1e-3 * jnp.diag(jnp.diagonal(S)))
+    return jax.scipy.linalg.solve_triangular(L, x, lower=True)
 
 
 def _cross(C: Array, S: Array) -> Array:
@@ -151,3 +161,23 @@ def _covariance(total: Array, n: Array, name: str, floors: Floors, spec: Spec) -
 
     above = jnp.isfinite(jnp.linalg.cholesky(S - floor * jnp.eye(len(S), dtype=S.dtype))).all()
     return lax.cond(above, lambda S: S, clip, S)
+
+
+def _correlation(Q: Array, S: Array) -> Array:
+    """A correlation matrix with no smaller likelihood than Q, for a residual covariance S.
+
+    The natural gradient S - Q, less its part Q D Q (D diagonal) that would change the diagonal, with the best of a
+    few lengths. Nothing moves only where log |Q| + tr Q^-1 S is stationary among correlation matrices.
+    """
+    E = S - Q
+    E = E - Q * jnp.linalg.solve(Q * Q, jnp.diagonal(E)) @ Q
+    lengths = jnp.append(2.0 ** -jnp.arange(12), 0.0).astype(Q.dtype)
+    E = E - jnp.diag(jnp.diagonal(E))  # 0 but for rounding
+
+    def loss(length):
+        chol = jnp.linalg.cholesky(Q + length * E)
+        value = 2 * jnp.log(jnp.diagonal(chol)).sum()
+        value = value + jnp.trace(jax.scipy.linalg.cho_solve((chol, True), S))
+        return jnp.where(jnp.isfinite(value), value, jnp.inf)
+
+    return sym(Q + lengths[jnp.argmin(jax.vmap(loss)(lengths))] * E)

@@ -80,14 +80,14 @@ def prox_step(g: Quadratic, prior: Prior, A: Array, step: Array) -> Array:
 
 
 def kkt_residual(g: Quadratic, prior: Prior, A: Array, step: Array | None = None) -> Array:
-    """How far A is from optimal, relative to ∇g(0): 0 if and only if A minimises f.
+    """How far A is from optimal, relative to A = 0 without a penalty; 0 if and only if A minimises f.
 
-    The largest entry of the gradient mapping (A - prox(A - α ∇g, α)) / α, by default at the tight α, which is
-    the violation of 0 ∈ ∇g + ∂h wherever a step does not change which blocks are zero.
+    The largest entry of the gradient mapping (A - prox(A - α ∇g, α)) / √α against that of √α ∇g(0): with the scaled
+    step, which is the default, the units of the states do not matter.
     """
-    step = tight_step(g) if step is None else step
-    scale = jnp.abs(g.precision @ g.S10).max()
-    residual = jnp.abs(A - prox_step(g, prior, A, step)).max() / step
+    step = scaled_step(g, prior) if step is None else step
+    scale = jnp.abs(g.precision @ g.S10 * jnp.sqrt(step)).max()
+    residual = jnp.abs((A - prox_step(g, prior, A, step)) / jnp.sqrt(step)).max()
     return residual / jnp.where(scale > 0, scale, 1.0)
 
 
@@ -119,7 +119,7 @@ def solve(
     if isinstance(prior, Flat):
         A = jnp.linalg.solve(g.S00, g.S10.T).T
         return ProximalResult(A, jnp.asarray(1), kkt_residual(g, prior, A))
-    step, tight = scaled_step(g, prior), tight_step(g)
+    step = scaled_step(g, prior)
 
     def unfinished(state):
         *_, k, residual = state
@@ -132,10 +132,10 @@ def solve(
         t = jnp.where(uphill, 1.0, t)
         t_next = 0.5 * (1 + jnp.sqrt(1 + 4 * t**2))
         B = new + jnp.where(uphill, 0.0, (t - 1) / t_next) * (new - A)
-        return new, B, t_next, k + 1, kkt_residual(g, prior, new, tight)
+        return new, B, t_next, k + 1, kkt_residual(g, prior, new, step)
 
     A = prior.prox(A, jnp.zeros((), A.dtype))  # forced zeros hold from the start
-    start = A, A, jnp.ones((), A.dtype), jnp.asarray(0), kkt_residual(g, prior, A, tight)
+    start = A, A, jnp.ones((), A.dtype), jnp.asarray(0), kkt_residual(g, prior, A, step)
     A, _, _, k, residual = lax.while_loop(unfinished, body, start)
     return ProximalResult(A, k, residual)
 

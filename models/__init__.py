@@ -34,4 +34,5 @@ from .simulate import Simulation as Simulation
 from .simulate import simulate as simulate
 from .statistics import ExpectedStatistics as ExpectedStatistics
 from .statistics import expected_statistics as expected_statistics
+from .statistics import jitted_statistics as jitted_statistics
 from .statistics import statistics as statistics

@@ -110,8 +110,8 @@ def expected_statistics(
     Weights are how a fold or a bootstrap asks for its own sums without a new cohort.
     """
     check_shapes(params, cohort)
-    stats = _statistics(params, prepare(cohort, jnp.result_type(*params), weights))
+    stats = jitted_statistics(params, prepare(cohort, jnp.result_type(*params), weights))
     return explain_breakdown(stats, params, cohort)
 
 
-_statistics = jax.jit(statistics)
+jitted_statistics = jax.jit(statistics)
