@@ -20,6 +20,8 @@ from .likelihood import arrange, check_shapes, in_blocks, loglik
 from .params import LDSParams
 from .shared import Complete
 
+_MULTIPLE = 16
+
 
 def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
     """Pseudo-sequences with the same sums, and how many real sequences reach each step.
@@ -53,17 +55,43 @@ class Prepared(NamedTuple):
     n_t: Array | None  # (T,), how many sequences reach step t, for data without gaps
 
 
-def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
-    """Arrange a cohort once, for any number of E-steps."""
+def prepare(
+    cohort: Cohort, dtype, weights: Array | None = None, n_steps: int | None = None
+) -> Prepared:
+    """Arrange a cohort once, for any number of E-steps.
+
+    The number of (pseudo-)sequences is filled up to a multiple of 16, and that of steps to `n_steps` if it is given, so
+    that parts of a cohort, such as folds, share their compiled programs.
+    """
+    n_steps = cohort.n_steps if n_steps is None else n_steps
     if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
         data, n_t = _compressed(_Same(cohort))
         data = Complete(*(jnp.asarray(x, dtype) for x in data))
-        return Prepared(data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
+        w, n_t = jnp.ones_like(data.unit), jnp.asarray(n_t, dtype)
+        return Prepared(_filled(data, n_steps), _fill(w), _fill(n_t, n_steps - n_t.size))
     w = jnp.ones(cohort.n_sequences, dtype) if weights is None else jnp.asarray(weights, dtype)
-    data = arrange(cohort, dtype)
+    data, w = _filled(arrange(cohort, dtype), n_steps), _fill(w)
     if isinstance(data, Complete):
         return Prepared(data, w, data.inside @ w)
     return Prepared(*in_blocks(data, w), n_t=None)
+
+
+def _fill(x: Array, n: int | None = None, value: float = 0.0) -> Array:
+    """n more entries along the last axis; by default up to a multiple."""
+    n = -x.shape[-1] % _MULTIPLE if n is None else n
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, n)], constant_values=value)
+
+
+def _filled(data: Complete | Gappy, n_steps: int) -> Any:
+    """More steps, all past the end, and more sequences, of length 0."""
+
+    def both(x, value=0.0):
+        more = [(0, n_steps - len(x))] + [(0, 0)] * (x.ndim - 1)
+        return _fill(jnp.pad(x, more, constant_values=value), value=value)
+
+    if isinstance(data, Complete):
+        return Complete(both(data.y), both(data.inside), _fill(data.unit))
+    return Gappy(both(data.y), both(data.inside), both(data.observed, 1.0))
 
 
 def total(params: LDSParams, prepared: Prepared) -> Array:

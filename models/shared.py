@@ -229,9 +229,10 @@ def moments(
     # zz goes on to the end of the block in which a sequence ends: s steps past it, z is A^s z_last
     last = data.inside.sum(0).astype(int) - 1
     block, j = last // b, last % b
+    end = last.max()
     z_last = lax.cond(
-        (last == last[0]).all(),
-        lambda: z[block[0], j[0]] @ x[block[0]],
+        ((last == end) | (last < 0)).all(),  # -1: a sequence of length 0, where x is 0
+        lambda: z[end // b, end % b] @ x[end // b],
         lambda: (z[block, j].mT * x[block, :, jnp.arange(last.size)][..., None]).sum(1).T,
     )  # (l, N)
     reach = jnp.arange(b)[:, None] < b - j  # (b, N), step j + s is in the block
