@@ -2,28 +2,30 @@
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ..models import LDSParams, Prior, change_basis
 
 _MAX_CONDITION = 1e4  # of W: a basis that is nearly degenerate gains little and costs precision
 
 
-def basis_step(params: LDSParams, prior: Prior) -> tuple[LDSParams, float]:
-    """The best of a few bases, and by how much it lowers the penalty (0: the basis is kept).
+def basis_step(params: LDSParams, prior: Prior) -> tuple[LDSParams, Array, float]:
+    """The best of a few bases z → Wz, W, and by how much it lowers the penalty (0: the basis is kept).
 
     Candidates: the states rescaled one by one (ℓ1 matrix balancing), and the real block-diagonal eigenbasis of A, where
     ‖A‖₁ is near its infimum Σ |λ_i| over all bases.
     """
     A = np.asarray(params.A, float)
-    best, gain = params, 0.0
+    best, best_W, gain = params, jnp.eye(len(A), dtype=params.A.dtype), 0.0
     before = float(prior.value(A))
     for W, A_new in _candidates(A, eigenbasis=np.ndim(prior.beta) == 0):
         condition = np.linalg.cond(W)
         lower = before - float(prior.value(A_new))
         if condition < _MAX_CONDITION and lower > max(gain, 1e-9 * (1 + before)):
-            moved = change_basis(params, jnp.asarray(W))
+            best_W = jnp.asarray(W, params.A.dtype)
+            moved = change_basis(params, best_W)
             best, gain = moved._replace(A=jnp.asarray(A_new, params.A.dtype)), lower
-    return best, gain
+    return best, best_W, gain
 
 
 def _candidates(A: np.ndarray, eigenbasis: bool):

@@ -27,7 +27,7 @@ from ..models import (
 from .basis import basis_step
 from .checks import check_arguments, scale_ratio, warnings_of
 from .initial import initial_params
-from .mstep import Floors, Spec, m_step, stationarity
+from .mstep import Floors, Spec, floors_below, m_step, stationarity
 from .quasi_newton import quasi_newton
 
 _CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C
@@ -155,13 +155,7 @@ def fit_map(
         *(initial_params(cohort, n_states, "random", key=seed + i) for i in range(1, n_restarts)),
     ]
     starts = [_admissible(check_params(x, cohort.n_channels, n_states), prior, Q) for x in starts]
-    floors = Floors(
-        *(
-            1e-6 * jnp.trace(getattr(starts[0], k)) / len(getattr(starts[0], k))
-            for k in Floors._fields
-        )
-    )
-    problem = Problem(prepare(cohort, starts[0].A.dtype), prior, floors)
+    problem = Problem(prepare(cohort, starts[0].A.dtype), prior, floors_below(starts[0]))
     best, restarts = _race(starts, problem, spec)
     fit = climb(
         best, problem, spec, len(cohort), accelerate and variant == "exact", max_iter, tol, progress
@@ -252,9 +246,11 @@ def climb(
                     if scale_ratio(params) > _DRIFT:
                         reason = "drift"
                         break
-                    moved, gain = basis_step(params, prior)
+                    moved, W, gain = basis_step(params, prior)
                     if gain > 0 and _evaluate(moved, problem)[0] > _evaluate(params, problem)[0]:
+                        Q, R, V1 = problem.floors
                         params = moved
+                        problem = problem._replace(floors=Floors(W @ Q @ W.T, R, W @ V1 @ W.T))
                         steps["basis"] += 1
                 n = min(_RUN, max_iter - len(values))
                 gtol = 0.1 * tol * np.sqrt(n_sequences)
@@ -295,6 +291,7 @@ _REASONS = {
 
 
 def _basis_is_free(spec: Spec) -> bool:
+    """Whether z → Wz changes nothing that is held."""
     return not (spec.diagonal or spec.unit_Q or set(spec.hold) & {"A", "C", "Q", "pi1", "V1"})
 
 

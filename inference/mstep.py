@@ -31,11 +31,26 @@ class Spec(NamedTuple):
 
 
 class Floors(NamedTuple):
-    """Smallest eigenvalues allowed; constant during a fit, so that the objective still never falls."""
+    """Covariances stay above these matrices (S - F is positive semi-definite), so that none becomes singular.
 
-    Q: Array
-    R: Array
-    V1: Array
+    F is a millionth of the variances at the start of a fit. It stays as it is, and moves with the basis, so that the
+    objective still never falls.
+    """
+
+    Q: Array  # (l, l)
+    R: Array  # (d, d)
+    V1: Array  # (l, l)
+
+
+def floors_below(params: LDSParams) -> Floors:
+    """Floors for a fit that starts here; less where the start is itself nearly singular."""
+
+    def floor(S):
+        scale = jnp.sqrt(jnp.diagonal(S))
+        least = jnp.linalg.eigvalsh(S / jnp.outer(scale, scale))[0]
+        return jnp.clip(0.1 * least, 1e-12, 1e-6) * jnp.diag(jnp.diagonal(S))
+
+    return Floors(*(floor(getattr(params, name)) for name in Floors._fields))
 
 
 def m_step(
@@ -149,17 +164,20 @@ def _right_divide(S: Array, M: Array) -> Array:
 
 
 def _covariance(total: Array, n: Array, name: str, floors: Floors, spec: Spec) -> Array:
-    """total / n, kept at or above the floor: the exact maximiser among covariances that are."""
-    floor = getattr(floors, name)
+    """total / n, kept above its floor F: the exact maximiser among covariances that are."""
+    F = getattr(floors, name)
     S = sym(total) / n
     if name in spec.diagonal:
-        return jnp.diag(jnp.maximum(jnp.diagonal(S), floor))
+        return jnp.diag(jnp.maximum(jnp.diagonal(S), jnp.diagonal(F)))
 
     def clip(S):
-        values, vectors = jnp.linalg.eigh(S)
-        return sym(vectors * jnp.maximum(values, floor) @ vectors.T)
+        L = jnp.linalg.cholesky(F)
+        half = jax.scipy.linalg.solve_triangular(L, S, lower=True)
+        values, vectors = jnp.linalg.eigh(jax.scipy.linalg.solve_triangular(L, half.T, lower=True))
+        vectors = L @ vectors
+        return sym(vectors * jnp.maximum(values, 1.0) @ vectors.T)
 
-    above = jnp.isfinite(jnp.linalg.cholesky(S - floor * jnp.eye(len(S), dtype=S.dtype))).all()
+    above = jnp.isfinite(jnp.linalg.cholesky(S - F)).all()
     return lax.cond(above, lambda S: S, clip, S)
 
 

@@ -19,7 +19,7 @@ from ..models import LDSParams, Prepared, Prior, jitted_statistics, total
 from .mstep import Floors, Spec
 
 _MEMORY = 100  # pairs kept by L-BFGS-B
-_CLEAR = 2.0  # a covariance moves if its eigenvalues are above this many times its floor
+_CLEAR = 2.0  # a covariance moves if it is above this many times its floor
 
 
 class Frame(NamedTuple):
@@ -99,8 +99,8 @@ def _clear(name: str, params: LDSParams, floors: Floors) -> bool:
     """A covariance at its floor is left to EM, which knows how to stay there."""
     if name not in Floors._fields:
         return True
-    smallest = np.linalg.eigvalsh(np.asarray(getattr(params, name)))[0]
-    return bool(smallest > _CLEAR * float(getattr(floors, name)))
+    S, F = np.asarray(getattr(params, name)), np.asarray(getattr(floors, name))
+    return bool(np.linalg.eigvalsh(S - _CLEAR * F)[0] > 0)
 
 
 def _frame(params, stats, gradient, prior, floors):
@@ -111,13 +111,7 @@ def _frame(params, stats, gradient, prior, floors):
         return jnp.sqrt(jnp.outer(jnp.diagonal(jnp.linalg.inv(S)), jnp.diagonal(M)))
 
     signs = jnp.where(A != 0, jnp.sign(A), jnp.where(gradient >= 0, 1.0, -1.0)).astype(A.dtype)
-    eye = partial(jnp.eye, dtype=A.dtype)
-    factors = Floors(
-        *(
-            jnp.linalg.cholesky(S - floor * (1 - 1e-9) * eye(len(S)))
-            for S, floor in zip((Q, R, V1), floors, strict=True)
-        )
-    )
+    factors = Floors(*(jnp.linalg.cholesky(S - F) for S, F in zip((Q, R, V1), floors, strict=True)))
     counts = Floors(stats.n_transitions, stats.n_emissions, stats.n_sequences)
     shape = A.shape
     beta = np.broadcast_to(np.asarray(prior.beta), shape)
@@ -177,7 +171,7 @@ def _unpack(
                 below = jnp.zeros((k, k), x.dtype).at[jnp.tril_indices(k, -1)].set(entries[k:])
             M = jnp.diag(jnp.exp(logs / jnp.sqrt(2 * n))) + below / jnp.sqrt(n)
             L = factor @ M
-            S = L @ L.T + floor * (1 - 1e-9) * jnp.eye(k, dtype=x.dtype)
+            S = L @ L.T + floor
             if name == "Q" and unit_Q:
                 scale = jnp.sqrt(jnp.diagonal(S))
                 S = S / jnp.outer(scale, scale)
