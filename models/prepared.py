@@ -20,7 +20,7 @@ from .likelihood import arrange, check_shapes, in_blocks, loglik
 from .params import LDSParams
 from .shared import Complete
 
-_MULTIPLE = 16
+_MULTIPLE = 8
 
 
 def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
@@ -60,7 +60,7 @@ def prepare(
 ) -> Prepared:
     """Arrange a cohort once, for any number of E-steps.
 
-    The number of (pseudo-)sequences is filled up to a multiple of 16, and that of steps to `n_steps` if it is given, so
+    The number of (pseudo-)sequences is filled up to a multiple of 8, and that of steps to `n_steps` if it is given, so
     that parts of a cohort, such as folds, share their compiled programs.
     """
     n_steps = cohort.n_steps if n_steps is None else n_steps

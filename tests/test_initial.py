@@ -98,7 +98,7 @@ def window_moment(params, m):
 def moments(M, m):
     nothing = np.zeros(0)
     variance = np.ones(len(M) // m)
-    return initial._Moments(m, variance, M, 1e12, nothing, nothing, nothing)
+    return initial._Moments(m, variance, M, 1e12, None, nothing, nothing, nothing)
 
 
 # --- what is recovered ---------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_em_on_windows_never_falls(seed, monkeypatch):
         S = window_moment(params, m)
         return -0.5 * (np.linalg.slogdet(S)[1] + np.trace(np.linalg.solve(S, M)))
 
-    monkeypatch.setattr(initial, "_WINDOW_STEPS", 1)
+    monkeypatch.setattr(initial, "_STEPS", 1)
     trace, params = [objective(start)], start
     for _ in range(30):
         params = initial._fit_windows(params, moments(M, m))
