@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from estep import problem
+from estep import dynamax_model, problem
 
 from sparse_lds.inference import fit_em, fit_map, initial_params, regularization_path
 from sparse_lds.models import Flat, Laplace, LDSParams, simulate
@@ -35,19 +35,7 @@ def seconds(f, repeats=5) -> float:
 
 def dynamax(params, cohort, n):
     """n steps of `LinearGaussianConjugateSSM.fit_em`, whose step is compiled here once instead of at every call."""
-    from dynamax.linear_gaussian_ssm import LinearGaussianConjugateSSM
-
-    model = LinearGaussianConjugateSSM(
-        params.n_states, params.n_channels, has_dynamics_bias=False, has_emissions_bias=False
-    )
-    start, props = model.initialize(
-        initial_mean=params.pi1,
-        initial_covariance=params.V1,
-        dynamics_weights=params.A,
-        dynamics_covariance=params.Q,
-        emission_weights=params.C,
-        emission_covariance=params.R,
-    )
+    model, start, props = dynamax_model(params)
     y = jnp.asarray(cohort.y)
 
     @jax.jit

@@ -78,14 +78,14 @@ def ours(params, cohort):
     return tuple(partial(f, params) for f in (estep, every, gradient, each))
 
 
-def dynamax(params, cohort):
-    """The conjugate class: the plain one's batched M-step is wrong for more than one sequence."""
+def dynamax_model(params):
+    """Model, parameters, properties. The conjugate class: the plain one's batched M-step is wrong for N > 1."""
     from dynamax.linear_gaussian_ssm import LinearGaussianConjugateSSM
 
     model = LinearGaussianConjugateSSM(
         params.n_states, params.n_channels, has_dynamics_bias=False, has_emissions_bias=False
     )
-    theirs, _ = model.initialize(
+    return model, *model.initialize(
         initial_mean=params.pi1,
         initial_covariance=params.V1,
         dynamics_weights=params.A,
@@ -93,6 +93,10 @@ def dynamax(params, cohort):
         emission_weights=params.C,
         emission_covariance=params.R,
     )
+
+
+def dynamax(params, cohort):
+    model, theirs, _ = dynamax_model(params)
     y = jnp.asarray(cohort.y)
     estep = jax.jit(lambda p: jax.vmap(lambda x: model.e_step(p, x))(y))
     gradient = jax.jit(

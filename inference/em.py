@@ -51,9 +51,12 @@ class FitResult(NamedTuple):
     spec: Spec
     steps: dict[str, int]  # how many of each kind: em, quasi-newton, basis
     warnings: tuple[str, ...]
-    restarts: (
-        np.ndarray
-    )  # the objective of each start when the best was chosen; empty for one start
+    restarts: np.ndarray  # the objective of each start when the best was chosen, if several
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.reason == _REASONS["interrupted"]
 
 
 class State(NamedTuple):
@@ -157,9 +160,7 @@ def fit_map(
     starts = [_admissible(check_params(x, cohort.n_channels, n_states), prior, Q) for x in starts]
     problem = Problem(prepare(cohort, starts[0].A.dtype), prior, floors_below(starts[0]))
     best, restarts = _race(starts, problem, spec)
-    fit = climb(
-        best, problem, spec, len(cohort), accelerate and variant == "exact", max_iter, tol, progress
-    )
+    fit = climb(best, problem, spec, accelerate and variant == "exact", max_iter, tol, progress)
     return fit._replace(restarts=restarts)
 
 
@@ -174,10 +175,10 @@ def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
 def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
     """Refit without shrinkage on the support that a fit has found: its zeros are held, nothing is penalised.
 
-    Takes the options of `fit_map`; what the fit held is held again, unless `hold` is given.
+    Takes the options of `fit_map`; what the fit held or constrained is so again, unless they say otherwise.
     """
     support = Laplace(jnp.where(fit.params.A == 0, jnp.inf, 0.0))
-    options = {"hold": fit.spec.hold, "diagonal": fit.spec.diagonal, **options}
+    options = {**fit.spec.options, **options}
     return fit_map(cohort, fit.params.n_states, support, init=fit.params, **options)
 
 
@@ -206,7 +207,6 @@ def climb(
     start: LDSParams,
     problem: Problem,
     spec: Spec,
-    n_sequences: int,
     accelerate: bool,
     max_iter: int,
     tol: float,
@@ -253,9 +253,8 @@ def climb(
                         problem = problem._replace(floors=Floors(W @ Q @ W.T, R, W @ V1 @ W.T))
                         steps["basis"] += 1
                 n = min(_RUN, max_iter - len(values))
-                gtol = 0.1 * tol * np.sqrt(n_sequences)
                 done = quasi_newton(
-                    params, *problem, spec, n, gtol, lambda p, f: keep(p, "quasi-newton", [f])
+                    params, *problem, spec, n, tol, lambda p, f: keep(p, "quasi-newton", [f])
                 )
                 n_em = _BETWEEN if done > 1 else _CHUNK
     except KeyboardInterrupt:

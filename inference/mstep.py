@@ -1,6 +1,6 @@
 """The M-step: parameters from expected statistics, exact or to the letter of the paper's Algorithm 1."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,19 @@ class Spec(NamedTuple):
 
     def free(self, name: str) -> bool:
         return name not in self.hold
+
+    def sizes(self, l: int, d: int) -> dict[str, int]:
+        """How many numbers each parameter is made of; A in full."""
+        size = {"A": l * l, "C": d * l, "pi1": l}
+        for name, k in (("Q", l), ("R", d), ("V1", l)):
+            size[name] = k if name in self.diagonal else k * (k + 1) // 2
+        return size
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `fit_map` that ask for the same again, from where Q is already as it should be."""
+        Q = "unit diagonal" if self.unit_Q else "free"
+        return {"hold": self.hold, "diagonal": self.diagonal, "Q": Q}
 
 
 class Floors(NamedTuple):

@@ -86,21 +86,20 @@ def regularization_path(
         # A = 0 under an infinite penalty
         zero = Laplace(jnp.full((n_states, n_states), jnp.inf))
         empty = fit_map(cohort, n_states, zero, init=init, **options)
+        if empty.interrupted:
+            return Path(np.zeros(0), ())
         grid = _largest(cohort, empty.params, prior) * np.geomspace(1.0, smallest, int(n_betas))
     else:
         grid = np.sort(np.asarray(betas, float).ravel())[::-1]
         if not grid.size or not (np.isfinite(grid) & (grid > 0)).all():
             raise ValueError(f"betas is {betas}; give one or more positive numbers")
     fits: dict[float, FitResult] = {}
-    try:
-        for beta in tqdm(grid[::-1].tolist(), disable=not progress, desc="path", unit="fit"):
-            fit = fit_map(cohort, n_states, prior.scaled(beta), init=start, **options)
-            if fit.reason.startswith("interrupted"):
-                break
-            fits[beta] = fit
-            start = fit.params
-    except KeyboardInterrupt:
-        pass
+    for beta in tqdm(grid[::-1].tolist(), disable=not progress, desc="path", unit="fit"):
+        fit = fit_map(cohort, n_states, prior.scaled(beta), init=start, **options)
+        if fit.interrupted:
+            break
+        fits[beta] = fit
+        start = fit.params
     done = sorted(fits, reverse=True)
     return Path(np.array(done), tuple(fits[beta] for beta in done))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..models import Cohort, Laplace, LDSParams, Prior, forecast, log_likelihood
+from ..models import Cohort, LDSParams, Prior, forecast, log_likelihood
 from .em import FitResult, fit_map
 from .path import effective_states, regularization_path
 
@@ -54,7 +54,6 @@ def select(
         raise ValueError(
             f"n_folds is {n_folds}; it must be from 2 to the {N} sequences of the cohort"
         )
-    prior = Laplace(1.0) if prior is None else prior
     fold = np.random.default_rng(seed).permutation(N) % n_folds
     rows, fits = [], {}
     bar = tqdm(total=len(sizes) * (n_folds + 1), disable=not progress, desc="select", unit="path")
@@ -138,12 +137,9 @@ def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[floa
 
 def _bic(fit: FitResult, N: int) -> float:
     """-2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
-    l, d = fit.params.n_states, fit.params.n_channels
-    sizes = {"C": d * l, "pi1": l}
-    for name, k in (("Q", l), ("R", d), ("V1", l)):
-        sizes[name] = k if name in fit.spec.diagonal else k * (k + 1) // 2
+    sizes = fit.spec.sizes(fit.params.n_states, fit.params.n_channels)
+    sizes["A"] = int((np.asarray(fit.params.A) != 0).sum())
     free = sum(size for name, size in sizes.items() if fit.spec.free(name))
-    free += int((np.asarray(fit.params.A) != 0).sum()) if fit.spec.free("A") else 0
     return -2 * fit.log_likelihood + np.log(N) * free
 
 
@@ -153,20 +149,20 @@ def stability_selection(
     *,
     n_bootstraps: int = 50,
     seed: int = 0,
-    hold: Sequence[str] = ("C",),
     progress: bool = False,
     **options: Any,
 ) -> np.ndarray:
     """How often each A_ij is not zero, (l, l), when the sequences are drawn again with replacement.
 
-    Every fit starts at `fit` and holds C there, so that an entry means the same in all of them; `hold` says otherwise.
-    Takes the options of `fit_map`.
+    Every fit starts at `fit` and holds what it held, and C, so that an entry means the same in all of them. Takes the
+    options of `fit_map`, which may say otherwise. Ctrl-C returns the share among the fits that are done.
     """
     if int(n_bootstraps) != n_bootstraps or n_bootstraps < 1:
         raise ValueError(f"n_bootstraps is {n_bootstraps}; it must be a whole number, at least 1")
     rng = np.random.default_rng(seed)
     sequences, l = cohort.sequences(), fit.params.n_states
-    included = np.zeros((l, l))
+    options = {**fit.spec.options, "hold": {*fit.spec.hold, "C"}, **options}
+    included, done = np.zeros((l, l)), 0
     for _ in tqdm(range(n_bootstraps), disable=not progress, desc="stability", unit="fit"):
         drawn = [sequences[i] for i in rng.integers(len(sequences), size=len(sequences))]
         again = fit_map(
@@ -174,9 +170,12 @@ def stability_selection(
             l,
             fit.prior,
             init=fit.params,
-            hold=hold,
-            diagonal=fit.spec.diagonal,
             **options,
         )
+        if again.interrupted:
+            break
         included += np.asarray(again.params.A) != 0
-    return included / n_bootstraps
+        done += 1
+    if not done:
+        raise KeyboardInterrupt("interrupted before the first bootstrap was done")
+    return included / done

@@ -55,43 +55,29 @@ class Prepared(NamedTuple):
     n_t: Array | None  # (T,), how many sequences reach step t, for data without gaps
 
 
-def prepare(
-    cohort: Cohort, dtype, weights: Array | None = None, n_steps: int | None = None
-) -> Prepared:
+def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
     """Arrange a cohort once, for any number of E-steps.
 
-    The number of (pseudo-)sequences is filled up to a multiple of 8, and that of steps to `n_steps` if it is given, so
-    that parts of a cohort, such as folds, share their compiled programs.
+    The number of (pseudo-)sequences is filled up to a multiple of 8 by sequences of length 0, so that parts of a
+    cohort, such as folds, share their compiled programs.
     """
-    n_steps = cohort.n_steps if n_steps is None else n_steps
     if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
         data, n_t = _compressed(_Same(cohort))
-        data = Complete(*(jnp.asarray(x, dtype) for x in data))
-        w, n_t = jnp.ones_like(data.unit), jnp.asarray(n_t, dtype)
-        return Prepared(_filled(data, n_steps), _fill(w), _fill(n_t, n_steps - n_t.size))
+        data = Complete(*(_fill(jnp.asarray(x, dtype)) for x in data))
+        return Prepared(data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
     w = jnp.ones(cohort.n_sequences, dtype) if weights is None else jnp.asarray(weights, dtype)
-    data, w = _filled(arrange(cohort, dtype), n_steps), _fill(w)
+    data, w = arrange(cohort, dtype), _fill(w)
     if isinstance(data, Complete):
+        data = Complete(*map(_fill, data))
         return Prepared(data, w, data.inside @ w)
+    data = Gappy(_fill(data.y), _fill(data.inside), _fill(data.observed, 1.0))
     return Prepared(*in_blocks(data, w), n_t=None)
 
 
-def _fill(x: Array, n: int | None = None, value: float = 0.0) -> Array:
-    """n more entries along the last axis; by default up to a multiple."""
-    n = -x.shape[-1] % _MULTIPLE if n is None else n
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, n)], constant_values=value)
-
-
-def _filled(data: Complete | Gappy, n_steps: int) -> Any:
-    """More steps, all past the end, and more sequences, of length 0."""
-
-    def both(x, value=0.0):
-        more = [(0, n_steps - len(x))] + [(0, 0)] * (x.ndim - 1)
-        return _fill(jnp.pad(x, more, constant_values=value), value=value)
-
-    if isinstance(data, Complete):
-        return Complete(both(data.y), both(data.inside), _fill(data.unit))
-    return Gappy(both(data.y), both(data.inside), both(data.observed, 1.0))
+def _fill(x: Array, value: float = 0.0) -> Array:
+    """The last axis, that of the sequences, up to a multiple."""
+    more = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _MULTIPLE)]
+    return jnp.pad(x, more, constant_values=value)
 
 
 def total(params: LDSParams, prepared: Prepared) -> Array:
@@ -109,8 +95,7 @@ def _total(params: LDSParams, data: Complete, weights: Array, n_t: Array) -> Arr
 
 def _total_fwd(params, data, weights, n_t):
     fwd = shared.forward(params, data)
-    value = -0.5 * ((fwd.e**2).sum((0, 1)) @ weights + shared.constants(data, fwd) @ n_t)
-    return value, (params, data, weights, n_t, fwd)
+    return shared.total(data, fwd, weights, n_t), (params, data, weights, n_t, fwd)
 
 
 def _total_bwd(residuals, g):

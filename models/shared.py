@@ -107,10 +107,15 @@ def _later(x: Array) -> Array:
 
 def loglik(data: Complete, fwd: Forward) -> Array:
     """log p(y_n), (N,): the sum of -½ (e'e + log |S| + d log 2π) over the steps of the sequence."""
-    return -0.5 * ((fwd.e**2).sum((0, 1)) + constants(data, fwd) @ data.inside)
+    return -0.5 * ((fwd.e**2).sum((0, 1)) + _constants(data, fwd) @ data.inside)
 
 
-def constants(data: Complete, fwd: Forward) -> Array:
+def total(data: Complete, fwd: Forward, weights: Array, n_t: Array) -> Array:
+    """Σ_n w_n log p(y_n); n_t (T,) counts the sequences, with their weights, that reach step t."""
+    return -0.5 * ((fwd.e**2).sum((0, 1)) @ weights + _constants(data, fwd) @ n_t)
+
+
+def _constants(data: Complete, fwd: Forward) -> Array:
     """(T,), log |S_t| + d log 2π"""
     T, d, _ = data.y.shape
     return fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)

@@ -57,8 +57,7 @@ def complete_statistics(
         Szz=sym(Szz),
         Syz=Syz,
         Syy=sym((data.y * weights @ data.y.mT).sum(0)),
-        log_likelihood=-0.5
-        * ((fwd.e**2).sum((0, 1)) @ weights + shared.constants(data, fwd) @ n_t),
+        log_likelihood=shared.total(data, fwd, weights, n_t),
     )
 
 

@@ -107,6 +107,12 @@ def test_relaxed_fit_keeps_the_zeros_and_loses_the_shrinkage(cohort, fit):
     assert np.abs(np.asarray(gradient)[~zero]).max() < 1e-3  # it was β = 40
 
 
+def test_relaxed_fit_keeps_the_constraint_on_Q(cohort):
+    fit = fit_map(cohort, 3, Laplace(40.0), init=TRUTH, Q="unit diagonal", max_iter=30)
+    relaxed = relaxed_fit(cohort, fit, max_iter=30)
+    np.testing.assert_allclose(np.diag(relaxed.params.Q), 1.0, rtol=1e-12)
+
+
 def test_effective_states_are_those_with_dynamics():
     A = np.zeros((4, 4))
     A[0, 0], A[1, 3] = 0.5, 0.2
@@ -174,6 +180,29 @@ def test_an_interruption_keeps_what_was_reached(cohort, monkeypatch):
     assert not fit.converged and "interrupted" in fit.reason
     assert fit.n_iter == len(fit.objective) == 50
     assert np.isfinite(fit.objective).all()
+
+
+def test_an_interruption_stops_what_is_made_of_fits(cohort, fit, monkeypatch):
+    """Ctrl-C ends the loop, not only the fit that it hits, and that fit does not count."""
+    calls, original = [], em.run
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(em, "run", interrupted)
+    stop = 3  # every fit takes at least one run
+    path = regularization_path(cohort, 3, betas=[9.0, 8.0, 7.0, 6.0], init=TRUTH, hold=REST)
+    assert len(calls) == 3 and 1 <= len(path.fits) <= 2
+    calls.clear()
+    stop = 1
+    assert len(regularization_path(cohort, 3, n_betas=4, init=TRUTH, hold=REST).fits) == 0
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        stability_selection(cohort, fit, n_bootstraps=5)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
