@@ -31,10 +31,12 @@ class Complete(NamedTuple):
 class Forward(NamedTuple):
     """Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
 
-    P: Array  # (B, b, l, l)
     Pf: Array  # (B, b, l, l)
     W: Array  # (B, b, d, d), whitener of the innovations, W S W' = I
     V: Array  # (B, b, d, l), W C P: the gain is V'W
+    WC: Array  # (B, b, d, l)
+    AK: Array  # (B, b, l, d), from innovations to the next prediction
+    L: Array  # (B, b, l, l), A (I - K C)
     logdet: Array  # (B, b), log |S_t|
     m: Array  # (B, l, N), E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
     e: Array  # (B, b d, N), whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
@@ -61,10 +63,10 @@ def forward(params: LDSParams, data: Complete) -> Forward:
         X = P - mul(V.T, V)
         # the last term is 0 but for rounding (Joseph): it keeps Pf definite when R is nearly singular
         Pf = sym(X - mul(mul(X, C.T) - mul(K, R), K.T))
-        return sym(mul(mul(A, Pf), A.T) + Q), (P, Pf, W, V, logdet)
+        return sym(mul(mul(A, Pf), A.T) + Q), (Pf, W, V, logdet)
 
     _, steps = lax.scan(riccati, V1, length=B * b)
-    P, Pf, W, V, logdet = (x.reshape(B, b, *x.shape[1:]) for x in steps)
+    Pf, W, V, logdet = (x.reshape(B, b, *x.shape[1:]) for x in steps)
 
     # from (m, y) of a block to the m of its steps, and of the first step after it
     WC, AK = W @ C, A @ (V.mT @ W)
@@ -85,7 +87,7 @@ def forward(params: LDSParams, data: Complete) -> Forward:
         return out[:l] * goes_on, (m, out[l:] * inside)
 
     _, (m, e) = lax.scan(step, pi1[:, None] * data.unit, xs)
-    return Forward(P, Pf, W, V, logdet, m, e)
+    return Forward(Pf, W, V, WC, AK, L, logdet, m, e)
 
 
 def _stack(rows: list[Array], n: int) -> Array:
@@ -133,12 +135,10 @@ class Lifted(NamedTuple):
 
 def backward(params: LDSParams, fwd: Forward) -> Lifted:
     """Adjoint pass over the means: r_{t-1} = A'r_t + C'u_t with u_t = W'e_t - K'A'r_t."""
-    A, C = params.A, params.C
-    W, V, Pf = fwd.W, fwd.V, fwd.Pf
+    A = params.A
+    Pf, W, V, WC, AK, L, *_ = fwd
     B, b, d, l = V.shape
     n = 2 * l + b * d
-    WC, VA = W @ C, V @ A.T
-    L = A - (WC.mT @ VA).mT
     eye = jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))
     r = [eye]  # r of the steps from the last to the first, and before it
     for j in reversed(range(b)):
@@ -150,7 +150,7 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
 
     r0, ends = lax.scan(step, jnp.zeros_like(fwd.m[0]), (r.pop(), fwd.e), reverse=True)
     r = jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (n - x.shape[2], 0)]) for x in r[::-1]], axis=1)
-    u = W.mT @ (_cells(jnp.broadcast_to(jnp.eye(d, dtype=A.dtype), W.shape), l, l) - VA @ r)
+    u = _cells(W.mT, l, l) - AK.mT @ r
 
     mf = [jnp.concatenate([eye, V[:, 0].mT], axis=2)]
     for j in range(1, b):
@@ -160,22 +160,20 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
     return Lifted(jnp.concatenate([fwd.m, fwd.e, ends], axis=1), r, u, z, r0)
 
 
-def information(params: LDSParams, fwd: Forward, n_t: Array) -> Array:
+def information(fwd: Forward, n_t: Array) -> Array:
     """Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
 
     Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with L = A (I - K C) and n_t = Σ_n w_n 1[T_n >= t]. The recursion is
     affine, so the sum over sequences that end at different times obeys it too, and one pass serves all.
     """
-    W, V = _steps(fwd.W, n_t), _steps(fwd.V, n_t)
-    WC = W @ params.C
-    L = params.A - params.A @ V.mT @ WC
+    WC, L = _steps(fwd.WC, n_t), _steps(fwd.L, n_t)
 
     def step(Lam, x):
         L, drive = x
         before = sym(drive + mul(mul(L.T, Lam), L))
         return before, before
 
-    end = jnp.zeros_like(params.A)
+    end = jnp.zeros_like(L[0])
     _, Lam = lax.scan(step, end, (L, n_t[:, None, None] * WC.mT @ WC), reverse=True)
     return jnp.concatenate([Lam, end[None]])
 
@@ -199,11 +197,12 @@ def score(
     z_part, ru_part = total[:, :l], total[:, l:]
 
     n_t = data.inside @ weights if n_t is None else n_t
-    Lam = information(params, fwd, n_t)
-    Pf, W, K = _steps(fwd.Pf, n_t), _steps(fwd.W, n_t), _steps(fwd.V.mT @ fwd.W, n_t)
+    Lam = information(fwd, n_t)
+    Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
+    K = V.mT @ W
     Lam0, Lam, n_t = Lam[0], Lam[1:], n_t[:, None, None]
     LamA = Lam @ A
-    KLam = (A @ K).mT @ LamA
+    KLam = AK.mT @ LamA
     grads = LDSParams(
         A=z_part[:l] - (LamA @ Pf).sum(0),
         C=z_part[l:] + (KLam @ Pf - n_t * K.mT).sum(0),
@@ -248,15 +247,15 @@ def moments(
     zz = zz - past
 
     # Cov[z_t | y] summed over the sequences that reach t; one that ends there has no part in Λ_t
-    Lam = information(params, fwd, n_t)[1:]
-    Pf, K = _steps(fwd.Pf, n_t), _steps(fwd.V.mT @ fwd.W, n_t)
-    APfK = A @ jnp.concatenate([Pf, K], axis=2)
-    LamAPf = Lam @ APfK[..., :l]
-    taken = jnp.einsum("tij,tik->jk", APfK, LamAPf)
-    cov1 = n_t[0] * Pf[0] - APfK[0, :, :l].T @ LamAPf[0]
+    Lam = information(fwd, n_t)[1:]
+    Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
+    APf = A @ Pf
+    LamAPf = Lam @ APf
+    taken = jnp.einsum("tij,tik->jk", jnp.concatenate([APf, AK], axis=2), LamAPf)
+    cov1 = n_t[0] * Pf[0] - APf[0].T @ LamAPf[0]
     cov, cov00 = (jnp.einsum("t,tij->ij", w, Pf) - taken[:l] for w in (n_t, _later(n_t)))
     ez = rz - LamAPf.sum(0)  # Q^-1 Σ E[e_t z_{t-1}']
-    vz = uz + taken[l:] - jnp.einsum("t,tij->ji", n_t, K)  # R^-1 Σ E[v_t z_t']
+    vz = uz + taken[l:] - jnp.einsum("tji,tjk->ik", n_t[:, None, None] * W, V)  # R^-1 Σ E[v_t z_t']
     z1 = z[0, 0] @ x[0]
     S00, Szz = zz - zz_last[0] + cov00, zz + cov
     M1 = z1 * weights @ z1.T + cov1

@@ -117,7 +117,6 @@ def test_covariances_stay_definite_where_v1_is_far_above_the_noise(dtype, l, d):
             "predicted": filtered.predicted_cov,
             "smoothed": smoothed.cov,
             "filtered, shared": shared.forward(params, arrange(cohort, dtype)).Pf,
-            "predicted, shared": shared.forward(params, arrange(cohort, dtype)).P,
         }
 
     for what, x in covariances(stack).items():
