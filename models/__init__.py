@@ -4,6 +4,9 @@ from .breakdown import NumericalBreakdown as NumericalBreakdown
 from .cohort import Cohort as Cohort
 from .forecast import Forecast as Forecast
 from .forecast import forecast as forecast
+from .hierarchical import GammaLaplace as GammaLaplace
+from .hierarchical import HierarchicalPrior as HierarchicalPrior
+from .hierarchical import Horseshoe as Horseshoe
 from .kalman import Filtered as Filtered
 from .kalman import Smoothed as Smoothed
 from .kalman import kalman_filter as kalman_filter

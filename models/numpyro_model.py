@@ -13,8 +13,10 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 from .cohort import Cohort
+from .hierarchical import HierarchicalPrior
 from .likelihood import log_likelihood
 from .params import LDSParams
+from .prepared import Prepared, total
 from .priors import Flat, Prior
 from .simulate import sample_paths
 
@@ -76,17 +78,13 @@ def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution
 def sample_params(
     cohort: Cohort,
     n_states: int,
-    prior: Prior,
+    prior: Prior | HierarchicalPrior,
     priors: Mapping[str, dist.Distribution] | None,
     held: Mapping[str, Any] | LDSParams | None,
 ) -> LDSParams:
     """Sites A, C, Q, R, pi1, V1; those held are deterministic."""
     held = held._asdict() if isinstance(held, LDSParams) else dict(held or {})
-    given = {
-        "A": prior.distribution(n_states),
-        **default_priors(cohort, n_states),
-        **(priors or {}),
-    }
+    given = {**default_priors(cohort, n_states), **(priors or {})}
     for argument, names in (("held", held), ("priors", priors or {})):
         unknown = set(names) - set(LDSParams._fields)
         if unknown:
@@ -97,6 +95,8 @@ def sample_params(
     def site(name):
         if name in held:
             return numpyro.deterministic(name, jnp.asarray(held[name]))
+        if name == "A" and name not in given:
+            return prior.site(n_states)
         return numpyro.sample(name, given[name])
 
     return LDSParams(*(site(name) for name in LDSParams._fields))
@@ -105,17 +105,23 @@ def sample_params(
 def lds_model(
     cohort: Cohort,
     n_states: int,
-    prior: Prior = Flat(),  # noqa: B008, it is immutable
+    prior: Prior | HierarchicalPrior = Flat(),  # noqa: B008, it is immutable
     *,
     priors: Mapping[str, dist.Distribution] | None = None,
     held: Mapping[str, Any] | LDSParams | None = None,
+    prepared: Prepared | None = None,
 ) -> None:
     """The LDS with its states integrated out: A ~ prior, and y_n | Ω ~ `LDS` at site `y`.
 
     `priors` replaces any of `default_priors`; `held` fixes parameters at given values. For predictions wrap it
-    in `numpyro.handlers.uncondition`, which draws `y` instead of observing it.
+    in `numpyro.handlers.uncondition`, which draws `y` instead of observing it. With `prepared`, which is
+    `prepare(cohort, dtype)`, the likelihood enters as one factor: the same density, faster where
+    sequences of one length are many, and without the single sequences' log-likelihoods.
     """
     params = sample_params(cohort, n_states, prior, priors, held)
+    if prepared is not None:
+        numpyro.factor("y", total(params, prepared))
+        return
     with numpyro.plate("sequence", cohort.n_sequences):
         numpyro.sample("y", LDS(params, cohort), obs=jnp.asarray(cohort.y))
 
@@ -123,7 +129,7 @@ def lds_model(
 def explicit_lds_model(
     cohort: Cohort,
     n_states: int,
-    prior: Prior = Flat(),  # noqa: B008
+    prior: Prior | HierarchicalPrior = Flat(),  # noqa: B008
     *,
     priors: Mapping[str, dist.Distribution] | None = None,
     held: Mapping[str, Any] | LDSParams | None = None,

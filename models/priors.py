@@ -16,6 +16,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax import Array, lax, random
 from numpyro.distributions import Distribution, biject_to, constraints, transforms
 from numpyro.util import not_jax_tracer
@@ -81,6 +82,15 @@ class Prior:
                 raise ValueError("n_states is None; give it, as beta is one number and has no size")
             n_states = jnp.shape(self.beta)[-1]
         return PriorDistribution(self, n_states)
+
+    def site(self, n_states: int) -> Array:
+        """The site `A` of a NumPyro model."""
+        A: Any = numpyro.sample("A", self.distribution(n_states))
+        return A
+
+    def start(self, A) -> dict[str, Any]:
+        """Values of the sites for a given A."""
+        return {"A": A}
 
     def sample(self, key, n_states: int | None = None, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws of A, sample_shape + (l, l)."""
@@ -281,7 +291,7 @@ def _checked(beta, ndim: int):
     return float(beta) if isinstance(beta, np.ndarray) and not shape else beta
 
 
-def _register(cls, data: tuple[str, ...], meta: tuple[str, ...] = ()) -> None:
+def register(cls, data: tuple[str, ...], meta: tuple[str, ...] = ()) -> None:
     """A pytree rebuilt without `__post_init__`, which rejects JAX's placeholders and stacks."""
 
     def flatten(prior):
@@ -296,6 +306,6 @@ def _register(cls, data: tuple[str, ...], meta: tuple[str, ...] = ()) -> None:
     jax.tree_util.register_pytree_node(cls, flatten, unflatten)
 
 
-_register(Flat, ())
-_register(Laplace, ("beta",))
-_register(GroupLaplace, ("beta",), ("by",))
+register(Flat, ())
+register(Laplace, ("beta",))
+register(GroupLaplace, ("beta",), ("by",))

@@ -1,0 +1,206 @@
+"""What the result of `sample_posterior` holds: draws, aligned, and everything that a judgement of them needs."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import xarray as xr
+from jax import lax
+from numpyro.infer import Predictive
+
+from ..models import Cohort, LDSParams, lds_model, log_likelihood
+from ..models.simulate import sample_paths
+from . import draws as az
+from .em import FitResult
+from .identifiability import align, relabelling
+from .nuts import Chains, Settings, Target
+from .quantities import basis_free
+
+_PRIOR_DRAWS = 200
+
+
+def fingerprint(*arrays) -> str:
+    digest = hashlib.sha256()
+    for x in jax.tree.leaves(arrays):
+        x = np.asarray(x)
+        digest.update(f"{x.shape}{x.dtype}".encode())
+        digest.update(np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def build(
+    keys,
+    chains: Chains,
+    target: Target,
+    settings: Settings,
+    fit: FitResult,
+    symmetric: bool,
+    num_predictive: int,
+) -> Any:
+    cohort, prior, params = target.cohort, target.prior, target.params
+    free = settings.free
+    coords = az.coordinates(cohort, params.n_states)
+    kind = relabelling(params, free, getattr(prior, "beta", 0.0))
+    sites = dict(chains.sites)
+    if kind != "none":
+        sites |= _aligned(sites, params, kind)
+    full = {name: sites.get(name, np.asarray(x)) for name, x in params._asdict().items()}
+    of_sequence = _log_likelihood(full, cohort, free)
+    posterior = {
+        **sites,
+        **basis_free(full["A"], full["C"], full["V1"]),
+        "log_likelihood_total": of_sequence.sum(-1),
+    }
+    if "A" not in free:  # constants, which no diagnostic can judge
+        for name in ("eigenvalue_modulus", "eigenvalue_real", "eigenvalue_imag"):
+            posterior.pop(name)
+        posterior.pop("spectral_radius"), posterior.pop("active_states")
+    if not {"A", "C", "V1"} & set(free):
+        posterior.pop("markov")
+    attrs = {
+        "inference_library": "sparse-lds",
+        "free": " ".join(free),
+        "n_states": params.n_states,
+        "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
+        "prior": repr(prior),
+        "alignment": kind,
+        "directions_left": int(symmetric),
+        "max_tree_depth": settings.max_tree_depth,
+        "interrupted": int(chains.interrupted),
+        "fit_reason": fit.reason,
+    }
+    stats = {
+        "lp": -chains.stats["potential_energy"],
+        "energy": chains.stats["energy"],
+        "diverging": chains.stats["diverging"],
+        "n_steps": chains.stats["num_steps"],
+        "tree_depth": np.floor(np.log2(np.maximum(chains.stats["num_steps"], 1))).astype(int) + 1,
+        "acceptance_rate": chains.stats["accept_prob"],
+        "step_size": np.broadcast_to(chains.step_size[:, None], chains.stats["energy"].shape),
+    }
+    y = np.where(cohort.mask, cohort.y, np.nan)
+    groups = {
+        "posterior": az.dataset(posterior, coords, attrs=attrs),
+        "sample_stats": az.dataset(stats, coords),
+        "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
+        "observed_data": az.dataset({"y": y}, coords, draws=False),
+        "constant_data": az.dataset(
+            {"lengths": cohort.lengths, **{f"map_{k}": v for k, v in params._asdict().items()}},
+            coords,
+            draws=False,
+        ),
+    }
+    if num_predictive:
+        n = chains.stats["energy"].shape[1]
+        kept = np.unique(np.linspace(0, n - 1, min(num_predictive, n)).round().astype(int))
+        groups["posterior_predictive"] = _replicated(keys[0], full, cohort, free, kept, coords)
+        if "A" not in free or prior.is_proper:
+            groups |= _prior_groups(keys[1], target, free, coords)
+    return az.assemble(groups)
+
+
+def _aligned(sites, params: LDSParams, kind) -> dict[str, np.ndarray]:
+    """The draws, each relabelled so that it is nearest to the fit."""
+    shape = sites["A" if "A" in sites else "C"].shape[:2]
+    full = {
+        k: sites.get(k, np.broadcast_to(v, (*shape, *np.shape(v))))
+        for k, v in params._asdict().items()
+    }
+    flat = {k: np.asarray(x, float).reshape(-1, *x.shape[2:]) for k, x in full.items()}
+    W = align(flat["A"], flat["C"], params, kind)
+    Wt = W.swapaxes(1, 2)
+    moved = {
+        "A": W @ flat["A"] @ Wt,
+        "C": flat["C"] @ Wt,
+        "Q": W @ flat["Q"] @ Wt,
+        "pi1": (W @ flat["pi1"][..., None])[..., 0],
+        "V1": W @ flat["V1"] @ Wt,
+    }
+    return {k: x.reshape(*shape, *x.shape[1:]) for k, x in moved.items() if k in sites}
+
+
+def each_draw(f, full: Mapping[str, Any], free: Sequence[str], *extra):
+    """f(params, *extra[i]) of every draw (n, ...) in turn; what is held has no draws and is shared."""
+    moving = {k: jnp.asarray(v) for k, v in full.items() if k in free}
+    fixed = {k: jnp.asarray(v) for k, v in full.items() if k not in free}
+    return lax.map(lambda x: f(LDSParams(**fixed, **x[0]), *x[1:]), (moving, *extra))
+
+
+def _flat(full: Mapping[str, Any], free: Sequence[str], kept=slice(None)) -> dict[str, Any]:
+    """Draws (chains, draws, ...) as (n, ...)."""
+    flat = {}
+    for name, x in full.items():
+        if name in free:
+            x = np.asarray(x)[:, kept]
+            x = x.reshape(-1, *x.shape[2:])
+        flat[name] = x
+    return flat
+
+
+@partial(jax.jit, static_argnames="free")
+def _log_likelihood_jit(full, cohort, free):
+    return each_draw(lambda params: log_likelihood(params, cohort), full, free)
+
+
+def _log_likelihood(full, cohort: Cohort, free) -> np.ndarray:
+    """log p(y_n | Ω) of every draw, (chains, draws, N)."""
+    shape = full[free[0]].shape[:2]
+    found = _log_likelihood_jit(_flat(full, free), cohort, free)
+    return np.asarray(found).reshape(*shape, -1)
+
+
+@partial(jax.jit, static_argnames=("free", "N", "T"))
+def _paths_jit(keys, full, free, N, T):
+    return each_draw(lambda params, key: sample_paths(key, params, (N,), T)[1], full, free, keys)
+
+
+def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
+    """Cohorts of the same lengths, drawn for some of the draws; NaN past a sequence's end."""
+    N, T, d = cohort.y.shape
+    flat = _flat(full, free, kept)
+    n_chains = full[free[0]].shape[0]
+    keys = jax.random.split(key, n_chains * len(kept))
+    y = np.asarray(_paths_jit(keys, flat, free, N, T)).reshape(n_chains, len(kept), N, T, d)
+    inside = np.arange(T) < np.asarray(cohort.lengths)[:, None]
+    y = np.where(inside[..., None], y, np.nan).astype(np.float32)
+    return az.dataset({"y": y}, coords, draw=kept)
+
+
+def _prior_groups(key, target: Target, free, coords) -> dict[str, xr.Dataset]:
+    """Draws from the prior, and cohorts drawn from those: what was believed before the data."""
+    cohort, params = target.cohort, target.params
+    held = {k: v for k, v in params._asdict().items() if k not in free}
+    predictive = Predictive(numpyro.handlers.uncondition(lds_model), num_samples=_PRIOR_DRAWS)
+    found = predictive(key, cohort, params.n_states, target.prior, priors=target.priors, held=held)
+    y = np.asarray(found.pop("y"))[None].astype(np.float32)
+    prior = {k: np.asarray(v)[None] for k, v in found.items() if k not in held}
+    return {
+        "prior": az.dataset(prior, coords),
+        "prior_predictive": az.dataset({"y": y}, coords),
+    }
+
+
+def posterior_params(
+    posterior: Any, n: int | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All parameters, and which of them are draws (n, ...): spread evenly over the draws, all of them by default."""
+    data, constant = az.group(posterior, "posterior"), az.group(posterior, "constant_data")
+    free = tuple(str(data.attrs["free"]).split())
+    chains, draws = data.sizes["chain"], data.sizes["draw"]
+    total = chains * draws
+    kept = np.unique(
+        np.linspace(0, total - 1, total if n is None else min(n, total)).round().astype(int)
+    )
+    full: dict[str, Any] = {}
+    for name in LDSParams._fields:
+        if name in free:
+            x = data[name].values
+            full[name] = x.reshape(-1, *x.shape[2:])[kept]
+        else:
+            full[name] = constant[f"map_{name}"].values
+    return full, free

@@ -1,0 +1,175 @@
+"""The posterior around a fit: NUTS draws, aligned, with what a judgement needs, as ArviZ's object."""
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from tqdm.auto import tqdm
+
+from ..models import (
+    Cohort,
+    HierarchicalPrior,
+    LDSParams,
+    Prior,
+    prepare,
+    total_log_likelihood,
+)
+from .em import FitResult
+from .groups import build, fingerprint
+from .identifiability import identifiability_report
+from .nuts import Settings, Target, run_chains
+
+
+def sample_posterior(
+    key: Array,
+    cohort: Cohort,
+    fit: FitResult,
+    *,
+    free: Sequence[str] = ("A",),
+    prior: Prior | HierarchicalPrior | None = None,
+    priors: Mapping[str, Any] | None = None,
+    num_warmup: int = 300,
+    num_samples: int = 1000,
+    num_chains: int = 4,
+    num_predictive: int = 50,
+    target_accept: float = 0.8,
+    max_tree_depth: int = 10,
+    adapt_mass: bool | None = None,
+    folder: str | os.PathLike | None = None,
+    progress: bool = False,
+) -> Any:
+    """NUTS on `lds_model` with the prior that the fit used, started at the fit.
+
+    - `free` names the parameters that are sampled; the others stay at the fit. ("A",), the default, is the conditional
+      posterior, whose mode is the MAP's A. Other parameters that are free have `default_priors`, or
+      those in `priors`, where the fit had none.
+    - `prior` replaces the fit's prior on A, by `GammaLaplace` (β unknown) or `Horseshoe`, for example.
+    - The mass matrix is the curvature at the fit; `adapt_mass` adapts it during warm-up too (by default where
+      more than A is free or the prior is hierarchical).
+    - `num_predictive` replicated cohorts are drawn for each chain.
+    - With a `folder` every chain is saved there as it goes: the same call goes on after an interruption, and gives the
+      same draws as one that was never interrupted. Ctrl-C returns the draws that are there.
+
+    Returns ArviZ's object (InferenceData or DataTree), groups posterior, sample_stats, log_likelihood (by sequence),
+    posterior_predictive, prior, prior_predictive, observed_data and constant_data (which holds the fit).
+    """
+    free = _check(cohort, fit, free, num_warmup, num_samples, num_chains, num_predictive)
+    prior = fit.prior if prior is None else prior
+    params = LDSParams(*(jnp.asarray(x) for x in fit.params))
+    symmetric = _check_identified(params, free, prior)
+    target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
+    if adapt_mass is None:
+        adapt_mass = free != ("A",) or isinstance(prior, HierarchicalPrior)
+    settings = Settings(
+        free, int(num_warmup), float(target_accept), int(max_tree_depth), adapt_mass
+    )
+    keys = jax.random.split(_raw(key), 3)
+    folder = _checked_folder(folder, keys, cohort, fit, prior, settings, num_samples, num_chains)
+
+    bar = tqdm(
+        total=num_chains * (num_warmup + num_samples), disable=not progress, desc="NUTS", unit="it"
+    )
+    lock = threading.Lock()
+
+    def advanced(chain: int, n: int) -> None:
+        with lock:
+            bar.update(n)
+
+    try:
+        chains = run_chains(keys[0], target, settings, num_samples, num_chains, folder, advanced)
+    finally:
+        bar.close()
+    if chains.stats["energy"].shape[1] < 4:
+        raise KeyboardInterrupt("interrupted after fewer than 4 draws of each chain")
+    return build(keys[1:], chains, target, settings, fit, symmetric, num_predictive)
+
+
+def _check(cohort, fit, free, num_warmup, num_samples, num_chains, num_predictive):
+    if not isinstance(fit, FitResult):
+        raise TypeError(f"fit is a {type(fit).__name__}; give what fit_map or fit_em returns")
+    names = (free,) if isinstance(free, str) else tuple(free)
+    if not names:
+        raise ValueError("free is empty: with no free parameter there is nothing to sample")
+    for name in names:
+        if name not in LDSParams._fields:
+            raise ValueError(f"free names {name!r}; it may name {', '.join(LDSParams._fields)}")
+    for name, value, least in (
+        ("num_warmup", num_warmup, 1),
+        ("num_samples", num_samples, 4),
+        ("num_chains", num_chains, 1),
+        ("num_predictive", num_predictive, 0),
+    ):
+        if int(value) != value or value < least:
+            raise ValueError(f"{name} is {value}; it must be a whole number, at least {least}")
+    d = fit.params.n_channels
+    if d != cohort.n_channels:
+        raise ValueError(f"the fit is of {d} channels, the cohort has {cohort.n_channels}")
+    here = float(total_log_likelihood(fit.params, cohort))
+    tolerance = 1e-6 if fit.params.A.dtype == jnp.float64 else 1e-3
+    if abs(here - fit.log_likelihood) > tolerance * (1 + abs(here)):
+        raise ValueError(
+            f"the fit was made on another cohort: its log-likelihood is {fit.log_likelihood:.6g}, and {here:.6g} "
+            "on this one; fit this cohort first"
+        )
+    if not fit.converged:
+        warnings.warn(
+            f"the fit has not converged ({fit.reason}): what is held is held at values that are not the MAP's",
+            stacklevel=3,
+        )
+    return tuple(name for name in LDSParams._fields if name in names)
+
+
+def _check_identified(params, free, prior) -> bool:
+    """Whether directions of change of basis are left; a warning says which."""
+    held = tuple(name for name in LDSParams._fields if name not in free)
+    report = identifiability_report(params, held)
+    if not report.n_directions:
+        return False
+    if "A" in free and not prior.is_proper:
+        raise ValueError(
+            f"the prior {prior!r} is flat, and {report.n_directions} directions of change of basis are left: the "
+            "posterior is improper; hold C, or give a prior with beta > 0"
+        )
+    warnings.warn(f"{report}\nThe entries of A will not mix, or mean little.", stacklevel=4)
+    return True
+
+
+def _raw(key) -> Array:
+    """A key as numbers, which can be saved."""
+    key = jnp.asarray(key)
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+
+
+def _checked_folder(folder, key, cohort, fit, prior, settings, num_samples, num_chains):
+    """The folder of a run, new or of the same run."""
+    if folder is None:
+        return None
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = {
+        "key": fingerprint(key),
+        "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
+        "fit": fingerprint(fit.params),
+        "prior": f"{type(prior).__name__} {fingerprint(prior)}",
+        "settings": str(tuple(settings)),
+        "num_samples": int(num_samples),
+        "num_chains": int(num_chains),
+    }
+    file = folder / "run.json"
+    if file.exists():
+        before = json.loads(file.read_text())
+        other = [name for name, value in run.items() if before.get(name) != value]
+        if other:
+            raise ValueError(
+                f"{str(folder)!r} holds a run with another {', '.join(other)}; give another folder, or delete it"
+            )
+    else:
+        file.write_text(json.dumps(run, indent=1))
+    return folder

@@ -1,0 +1,97 @@
+"""Forecasts that carry the uncertainty of the parameters: every posterior draw simulates its own future."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from ..models import Cohort, kalman_filter
+from . import draws as az
+from .groups import each_draw, posterior_params
+
+
+class PosteriorForecast(NamedTuple):
+    """Draws of y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
+
+    draws: np.ndarray  # (S, N, horizon, d), each a path of its own
+    given: np.ndarray  # (N,), ψ
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(N, horizon, d)"""
+        return self.draws.mean(0)
+
+    def interval(self, prob: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Equal-tailed, two arrays (N, horizon, d)."""
+        if not 0 < prob < 1:
+            raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+        low, high = np.quantile(self.draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+        return low, high
+
+    def coverage(self, cohort: Cohort, prob: float = 0.9) -> np.ndarray:
+        """The share of observed values within the intervals, (horizon, d); NaN where none was observed."""
+        horizon = self.draws.shape[2]
+        at = self.given[:, None] + np.arange(horizon)  # (N, horizon)
+        inside = at < np.asarray(cohort.lengths)[:, None]
+        rows, at = np.arange(len(at))[:, None], np.minimum(at, cohort.n_steps - 1)
+        seen = np.asarray(cohort.mask)[rows, at] & inside[..., None]
+        y = np.asarray(cohort.y)[rows, at]
+        low, high = self.interval(prob)
+        hits = ((low <= y) & (y <= high) & seen).sum(0)
+        n = seen.sum(0)
+        return np.where(n > 0, hits / np.maximum(n, 1), np.nan)
+
+
+def posterior_forecast(
+    key: Array,
+    posterior: Any,
+    cohort: Cohort,
+    horizon: int,
+    given: ArrayLike | None = None,
+    *,
+    num_draws: int = 400,
+) -> PosteriorForecast:
+    """Paths of `horizon` steps after the first `given` steps of each sequence (all by default).
+
+    `cohort` may be another one than that the posterior was sampled on, with the same channels in the same units.
+    """
+    if not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise ValueError(f"horizon is {horizon}; it must be a whole number, at least 1")
+    d = az.group(posterior, "observed_data").sizes["channel"]
+    if cohort.n_channels != d:
+        raise ValueError(f"the posterior is of {d} channels, the cohort has {cohort.n_channels}")
+    lengths = np.asarray(cohort.lengths)
+    psi = np.broadcast_to(np.asarray(lengths if given is None else given), lengths.shape)
+    if ((psi < 0) | (psi > lengths) | (psi != np.round(psi))).any():
+        raise ValueError(f"given is {given}; it must be whole numbers from 0 to the lengths")
+    full, free = posterior_params(posterior, num_draws)
+    keys = jax.random.split(key, len(full[free[0]]))
+    paths = _paths(keys, full, cohort, jnp.asarray(psi, int), free, int(horizon))
+    return PosteriorForecast(np.asarray(paths), psi.astype(int))
+
+
+@partial(jax.jit, static_argnames=("free", "horizon"))
+def _paths(keys, full, cohort: Cohort, psi, free, horizon):
+    n = jnp.arange(cohort.n_sequences)
+
+    def one(params, key):
+        filtered = kalman_filter(params, cohort)
+        m, P = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
+        A, C, Q, R, _, _ = params
+        first, rest = jax.random.split(key)
+        z = m + (jnp.linalg.cholesky(P) @ jax.random.normal(first, (*m.shape, 1), m.dtype))[..., 0]
+        LQ, LR = jnp.linalg.cholesky(Q), jnp.linalg.cholesky(R)
+
+        def step(z, key):
+            for_y, for_z = jax.random.split(key)
+            y = z @ C.T + jax.random.normal(for_y, (len(z), C.shape[0]), z.dtype) @ LR.T
+            return z @ A.T + jax.random.normal(for_z, z.shape, z.dtype) @ LQ.T, y
+
+        _, y = lax.scan(step, z, jax.random.split(rest, horizon))
+        return jnp.swapaxes(y, 0, 1)
+
+    return each_draw(one, full, free, keys)
