@@ -44,12 +44,17 @@ def plot_transition(comparison: Comparison) -> Figure:
         for i, j in np.ndindex(l, l):
             if l <= 8:
                 strong = values[i, j] > 0.6 if small else abs(values[i, j]) > 0.6 * limit
-                text = "0" if title == "MAP" and zero[i, j] else f"{values[i, j]:.2f}"
+                text = (
+                    "0"
+                    if title == "MAP" and zero[i, j]
+                    else f"{values[i, j]:.2f}".replace("-0.00", "0.00")
+                )
                 axis.text(
                     j, i, text, ha="center", va="center", fontsize=8, color="w" if strong else "k"
                 )
             if apart[i, j]:
-                axis.plot(j + 0.33, i - 0.33, "x", color="k", ms=5, mew=1.5)
+                axis.plot(j + 0.33, i - 0.33, "x", color="w", ms=7, mew=3.5)
+                axis.plot(j + 0.33, i - 0.33, "x", color="k", ms=6, mew=1.5)
             elif zero[i, j] and l > 8:
                 axis.plot(j, i, "o", color="0.5", ms=3, mfc="none")
         axis.set(title=title, xlabel="from state", xticks=range(l), yticks=range(l))
@@ -111,7 +116,7 @@ def plot_path(
         axis.plot(path.betas, A[:, k], color=color, lw=1.3)
     if comparison is not None and beta is not None:
         t = comparison.table
-        shift = beta * 10 ** np.linspace(-0.04, 0.04, len(t))
+        shift = beta * 10 ** np.linspace(-0.15, 0.15, len(t))
         axis.vlines(
             shift,
             t["hdi_low"],
@@ -159,7 +164,7 @@ def plot_eigenvalues(fit: FitResult, posterior: Any, n: int = 400) -> Figure:
         ylabel="imaginary part",
     )
     axis.set_title("Eigenvalues of A")
-    legend = axis.legend(fontsize=8, loc="upper right", frameon=False)
+    legend = axis.legend(fontsize=8, loc="upper right", frameon=False, markerscale=1.5)
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set_alpha(1.0)

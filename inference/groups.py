@@ -18,7 +18,7 @@ from ..models.simulate import sample_paths
 from . import draws as az
 from .em import FitResult
 from .identifiability import align, relabelling
-from .nuts import Chains, Settings, Target
+from .nuts import Chains, Free, Settings, Target, model_arguments
 from .quantities import basis_free
 
 _PRIOR_DRAWS = 200
@@ -43,7 +43,7 @@ def build(
     num_predictive: int,
 ) -> Any:
     cohort, prior, params = target.cohort, target.prior, target.params
-    free = settings.free
+    free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
     kind = relabelling(params, free, getattr(prior, "beta", 0.0))
     sites = dict(chains.sites)
@@ -100,7 +100,7 @@ def build(
         kept = np.unique(np.linspace(0, n - 1, min(num_predictive, n)).round().astype(int))
         groups["posterior_predictive"] = _replicated(keys[0], full, cohort, free, kept, coords)
         if "A" not in free or prior.is_proper:
-            groups |= _prior_groups(keys[1], target, free, coords)
+            groups |= _prior_groups(keys[1], target, settings.free, coords)
     return az.assemble(groups)
 
 
@@ -171,14 +171,20 @@ def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
     return az.dataset({"y": y}, coords, draw=kept)
 
 
-def _prior_groups(key, target: Target, free, coords) -> dict[str, xr.Dataset]:
+@partial(jax.jit, static_argnames="free")
+def _from_prior(key, target: Target, free: Free):
+    arguments, options = model_arguments(free, target)
+    draw = Predictive(numpyro.handlers.uncondition(lds_model), num_samples=_PRIOR_DRAWS)
+    return draw(key, *arguments, **options)
+
+
+def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Dataset]:
     """Draws from the prior, and cohorts drawn from those: what was believed before the data."""
-    cohort, params = target.cohort, target.params
-    held = {k: v for k, v in params._asdict().items() if k not in free}
-    predictive = Predictive(numpyro.handlers.uncondition(lds_model), num_samples=_PRIOR_DRAWS)
-    found = predictive(key, cohort, params.n_states, target.prior, priors=target.priors, held=held)
+    found = _from_prior(key, target, free)
     y = np.asarray(found.pop("y"))[None].astype(np.float32)
-    prior = {k: np.asarray(v)[None] for k, v in found.items() if k not in held}
+    prior = {
+        k: np.asarray(v)[None] for k, v in found.items() if k in free or k not in LDSParams._fields
+    }
     return {
         "prior": az.dataset(prior, coords),
         "prior_predictive": az.dataset({"y": y}, coords),

@@ -21,6 +21,8 @@ from numpyro.infer.hmc import hmc
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
 from ..models import Cohort, HierarchicalPrior, LDSParams, Prepared, Prior, lds_model
+from ..models.numpyro_model import sample_params
+from ..models.priors import PriorDistribution
 
 _CHUNK = 50  # draws between two looks from the host: progress, Ctrl-C, a saved state
 _FIELDS = ("potential_energy", "energy", "num_steps", "accept_prob", "diverging")
@@ -36,10 +38,17 @@ class Target(NamedTuple):
     params: LDSParams  # where it starts, and the values of what is held
 
 
+class Free(NamedTuple):
+    """What moves: hashable, so that it is static under jit."""
+
+    names: tuple[str, ...]
+    forced: tuple[int, ...] = ()  # entries of A that the prior forces to be zero, counted by rows
+
+
 class Settings(NamedTuple):
     """What a compiled sampler is made for: hashable."""
 
-    free: tuple[str, ...]
+    free: Free
     num_warmup: int
     target_accept: float
     max_tree_depth: int
@@ -55,40 +64,51 @@ class Chains(NamedTuple):
     interrupted: bool
 
 
-def model(free: tuple[str, ...], target: Target) -> None:
-    """`lds_model` with all but `free` held."""
-    held = {k: v for k, v in target.params._asdict().items() if k not in free}
-    lds_model(
-        target.cohort,
-        target.params.n_states,
-        target.prior,
-        priors=target.priors,
-        held=held,
-        prepared=target.prepared,
-    )
+def model(free: Free, target: Target) -> None:
+    """`lds_model` with all but what is free held."""
+    arguments, options = model_arguments(free, target)
+    lds_model(*arguments, **options, prepared=target.prepared)
+
+
+def prior_model(free: Free, target: Target) -> None:
+    """Its parameters alone."""
+    arguments, options = model_arguments(free, target)
+    sample_params(*arguments, **options)
+
+
+def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
+    cohort, _, prior, priors, params = target
+    l = params.n_states
+    if free.forced:  # under jit the prior's beta is traced, and does not tell
+        forced = np.zeros(l * l, bool)
+        forced[list(free.forced)] = True
+        priors = {"A": PriorDistribution(prior, l, forced.reshape(l, l)), **priors}
+    held = {k: v for k, v in params._asdict().items() if k not in free.names}
+    return (cohort, l, prior), {"priors": priors, "held": held}
 
 
 @partial(jax.jit, static_argnames="free")
-def potential(z: dict[str, Array], target: Target, free: tuple[str, ...]) -> Any:
+def potential(z: dict[str, Array], target: Target, free: Free) -> Any:
     """-log density of the model at unconstrained values."""
     return potential_energy(partial(model, free), (target,), {}, z)
 
 
-def start(target: Target, free: tuple[str, ...]) -> dict[str, Array]:
+@partial(jax.jit, static_argnames="free")
+def start(target: Target, free: Free) -> dict[str, Array]:
     """Unconstrained values of the sites at `target.params`."""
-    values = {k: v for k, v in target.params._asdict().items() if k in free}
+    values = {k: v for k, v in target.params._asdict().items() if k in free.names}
     if "A" in values and "A" not in target.priors:
         values |= target.prior.start(values.pop("A"))
-    return unconstrain_fn(partial(model, free), (target,), {}, values)
+    return unconstrain_fn(partial(prior_model, free), (target,), {}, values)
 
 
 @partial(jax.jit, static_argnames="free")
-def _hessian(z: dict[str, Array], target: Target, free: tuple[str, ...]) -> Array:
+def _hessian(z: dict[str, Array], target: Target, free: Free) -> Array:
     flat, unravel = ravel_pytree(z)
     return jax.hessian(lambda x: potential(unravel(x), target, free))(flat)
 
 
-def inverse_mass(z: dict[str, Array], target: Target, free: tuple[str, ...]) -> Array:
+def inverse_mass(z: dict[str, Array], target: Target, free: Free) -> Array:
     """The inverse of the curvature of the potential at z, made positive definite.
 
     The penalty on A has a kink instead of a curvature; a Laplace entry counts with the inverse of its variance, β²/2 (a
@@ -100,9 +120,11 @@ def inverse_mass(z: dict[str, Array], target: Target, free: tuple[str, ...]) -> 
         l = target.params.n_states
         k = 1 if prior._axis is None else l
         beta = np.broadcast_to(np.asarray(prior._blocks(jnp.zeros((l, l)))[0]), (l, l))
-        beta = beta[np.isfinite(beta)]  # forced zeros are no coordinates
+        beta = np.delete(
+            beta.ravel(), np.array(free.forced, int)
+        )  # forced zeros are no coordinates
         at = ravel_pytree({name: jnp.full_like(x, name == "A") for name, x in z.items()})[0]
-        H[np.diag(np.asarray(at, bool))] += beta.ravel() ** 2 / (k + 1)
+        H[np.diag(np.asarray(at, bool))] += beta**2 / (k + 1)
     values, vectors = np.linalg.eigh(0.5 * (H + H.T))
     size = np.abs(values)
     size = np.maximum(size, max(1e-8 * size.max(), 1e-8))
@@ -157,6 +179,12 @@ def sampler(settings: Settings) -> Sampler:
     return Sampler(init, advance)
 
 
+def raw_key(key) -> Array:
+    """A key as numbers, which can be saved."""
+    key = jnp.asarray(key)
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+
+
 def run_chains(
     key: Array,
     target: Target,
@@ -178,7 +206,7 @@ def run_chains(
     init, advance = sampler(settings)
     starts = [init(k[1], _jittered(k[0], z, scale, target, free), scale, target) for k in keys]
     # compiled here, in one thread: tracing a NumPyro model is not safe in several
-    program = advance.lower(starts[0], 0, target).compile()
+    jax.block_until_ready(advance(starts[0], 0, target))
     stop = threading.Event()
     total = settings.num_warmup + num_samples
 
@@ -189,7 +217,7 @@ def run_chains(
         while done < total and not stop.is_set():
             limit = settings.num_warmup if done < settings.num_warmup else total
             n = min(_CHUNK, limit - done)
-            state, trace = program(state, n, target)
+            state, trace = advance(state, n, target)
             trace = jax.tree.map(lambda x, n=n: np.asarray(x)[:n], trace)
             if done >= settings.num_warmup:
                 draws.append(trace)
@@ -238,18 +266,21 @@ def _jittered(key, z, scale, target, free):
 
 def _constrained(z: Mapping[str, np.ndarray], target: Target, free) -> dict[str, np.ndarray]:
     """Values of all sites, deterministic ones among them; what is held is left out."""
-    fn = jax.jit(_sites, static_argnames="free")
     flat = {k: jnp.asarray(x).reshape(-1, *x.shape[2:]) for k, x in z.items()}
     shape = next(iter(z.values())).shape[:2]
     return {
-        k: np.asarray(x).reshape(*shape, *x.shape[1:]) for k, x in fn(flat, target, free).items()
+        k: np.asarray(x).reshape(*shape, *x.shape[1:])
+        for k, x in _sites(flat, target, free).items()
     }
 
 
+@partial(jax.jit, static_argnames="free")
 def _sites(flat, target, free):
     def one(z):
-        values = constrain_fn(partial(model, free), (target,), {}, z, return_deterministic=True)
-        return {k: v for k, v in values.items() if k in free or k not in LDSParams._fields}
+        values = constrain_fn(
+            partial(prior_model, free), (target,), {}, z, return_deterministic=True
+        )
+        return {k: v for k, v in values.items() if k in free.names or k not in LDSParams._fields}
 
     return jax.vmap(one)(flat)
 

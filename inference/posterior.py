@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from tqdm.auto import tqdm
 
@@ -24,7 +25,7 @@ from ..models import (
 from .em import FitResult
 from .groups import build, fingerprint
 from .identifiability import identifiability_report
-from .nuts import Settings, Target, run_chains
+from .nuts import Free, Settings, Target, raw_key, run_chains
 
 
 def sample_posterior(
@@ -67,10 +68,11 @@ def sample_posterior(
     target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
     if adapt_mass is None:
         adapt_mass = free != ("A",) or isinstance(prior, HierarchicalPrior)
+    moving = Free(free, _forced(prior, priors, params) if "A" in free else ())
     settings = Settings(
-        free, int(num_warmup), float(target_accept), int(max_tree_depth), adapt_mass
+        moving, int(num_warmup), float(target_accept), int(max_tree_depth), adapt_mass
     )
-    keys = jax.random.split(_raw(key), 3)
+    keys = jax.random.split(raw_key(key), 3)
     folder = _checked_folder(folder, keys, cohort, fit, prior, settings, num_samples, num_chains)
 
     bar = tqdm(
@@ -141,10 +143,11 @@ def _check_identified(params, free, prior) -> bool:
     return True
 
 
-def _raw(key) -> Array:
-    """A key as numbers, which can be saved."""
-    key = jnp.asarray(key)
-    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+def _forced(prior, priors, params: LDSParams) -> tuple[int, ...]:
+    """Entries of A, counted by rows, that the prior forces to be zero."""
+    if not isinstance(prior, Prior) or "A" in (priors or {}):
+        return ()
+    return tuple(np.flatnonzero(prior.forced(params.n_states)).tolist())
 
 
 def _checked_folder(folder, key, cohort, fit, prior, settings, num_samples, num_chains):

@@ -8,6 +8,7 @@ import pandas as pd
 from . import draws as az
 
 RHAT, ESS, BFMI = 1.01, 400, 0.3  # Vehtari et al. (2021); Betancourt (2016)
+FAR = 1.05  # an R-hat that more draws alone will hardly mend
 _BASIS_FREE = ("eigenvalue_modulus", "spectral_radius", "markov", "log_likelihood_total")
 
 
@@ -36,14 +37,21 @@ def diagnose(posterior: Any) -> Verdict:
         few = part[["ess_bulk", "ess_tail"]].min(axis=1) < ESS
         return part[(part["r_hat"] > RHAT) | few]
 
+    def far(part: Any) -> bool:
+        """Not a matter of a few more draws."""
+        return bool((part["r_hat"] > FAR).any() or (part["ess_bulk"] < ESS / 4).any())
+
     bad_entries, bad_free = bad(entries), bad(free)
+    severe = far(bad_entries) or far(bad_free)
     if n_chains < 2:
         problems.append(
             "There is one chain only, so R-hat cannot see a second mode. Try num_chains=4."
         )
     if len(bad_entries):
         problems.append(_unmixed(bad_entries, len(entries), "entries of the parameters"))
-        if len(bad_free):
+        if not far(bad_entries):
+            problems[-1] += " They are near it: try twice the draws (num_samples)."
+        elif len(bad_free):
             problems[-1] += " Try more draws first (num_samples, num_warmup)."
         else:
             problems[-1] += (
@@ -55,12 +63,12 @@ def diagnose(posterior: Any) -> Verdict:
         problems[-1] += (
             " Chains in different places mean several modes: more draws will not join them, fewer states or more "
             "parameters held may."
-            if bad_free["r_hat"].max() > 1.1
-            else " Try more draws."
+            if far(bad_free)
+            else " They are near it: try twice the draws (num_samples)."
         )
     problems += _sampler_problems(data, stats)
     l, d = int(data.attrs.get("n_states", 0)), _n_channels(posterior)
-    if problems and d and l > d:
+    if severe and d and l > d:
         problems.append(
             f"There are {l} states and {d} channels: A is determined by C A^k alone, weakly where l is well above d, "
             "and its posterior may have several modes. Compare a fit with fewer states (az.compare on their "

@@ -66,6 +66,12 @@ class Prior:
         proper = (beta > 0) & (beta < jnp.inf)
         return jnp.sum(jnp.where(proper, k * jnp.log(jnp.where(proper, beta, 1.0)) + unit, 0.0))
 
+    def forced(self, n_states: int) -> np.ndarray:
+        """Which entries of A must be zero, (l, l); beta must be concrete."""
+        shape = (n_states, n_states)
+        with jax.ensure_compile_time_eval():
+            return np.isinf(np.broadcast_to(self._blocks(jnp.zeros(shape))[0], shape))
+
     @property
     def is_proper(self) -> bool:
         """Whether no block is free; beta must be concrete."""
@@ -157,19 +163,20 @@ class PriorDistribution(Distribution):
 
     With forced zeros the support is the matrices of that pattern: NUTS moves the free entries only,
     and the site still holds the whole A. Where beta is traced its pattern cannot be read: the
-    support is every real matrix, and `log_prob` is −∞ off the pattern.
+    support is every real matrix, and `log_prob` is −∞ off the pattern, unless `forced` (l, l) gives it.
     """
 
     pytree_data_fields = ("prior", "_support")
 
-    def __init__(self, prior: Prior, n_states: int, *, validate_args: bool | None = None):
+    def __init__(
+        self, prior: Prior, n_states: int, forced=None, *, validate_args: bool | None = None
+    ):
         shape = (n_states, n_states)
         self.prior, self._support = prior, constraints.real_matrix
-        if not_jax_tracer(prior.beta):
-            with jax.ensure_compile_time_eval():
-                beta = np.broadcast_to(prior._blocks(jnp.zeros(shape))[0], shape)
-            if np.isinf(beta).any():
-                self._support = _ZeroPattern(np.isinf(beta))
+        if forced is None and not_jax_tracer(prior.beta):
+            forced = prior.forced(n_states)
+        if forced is not None and np.any(forced):
+            self._support = _ZeroPattern(forced)
         super().__init__((), shape, validate_args=validate_args)
 
     def log_prob(self, value, intermediates=None) -> Array:
