@@ -129,11 +129,13 @@ def hdi(data: xr.Dataset, prob: float) -> xr.Dataset:
 
 
 def rhat(data: xr.Dataset) -> xr.Dataset:
-    return az.rhat(data)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a constant has none
+        return az.rhat(data)
 
 
 def ess(data: xr.Dataset, method: str) -> xr.Dataset:
-    return az.ess(data, method=method)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return az.ess(data, method=method)
 
 
 def bfmi(sample_stats: xr.Dataset) -> np.ndarray:

@@ -183,7 +183,9 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
     found = _from_prior(key, target, free)
     y = np.asarray(found.pop("y"))[None].astype(np.float32)
     prior = {
-        k: np.asarray(v)[None] for k, v in found.items() if k in free or k not in LDSParams._fields
+        k: np.asarray(v)[None]
+        for k, v in found.items()
+        if k in free.names or k not in LDSParams._fields
     }
     return {
         "prior": az.dataset(prior, coords),

@@ -1,5 +1,10 @@
 """For all tests: 64-bit arithmetic, a fixed Hypothesis profile, and the record of errors."""
 
+import os
+
+# Most of the tests' time is XLA's compiler: its cheapest setting, before JAX is imported. Rounding may differ.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+
 import jax
 import numpy as np
 import pytest
