@@ -17,8 +17,8 @@ CONSTRAINTS := $(wildcard constraints-$(MINOR).txt)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/installed-dev ## a small run from data to posterior
-	$(VENV)/bin/python -m sparse_lds.experiments.demo $(ARGS)
+demo: $(VENV)/installed-dev ## the main job on the built-in cohort: from lab results to a report
+	$(VENV)/bin/sparse-lds demo --force $(ARGS)
 
 test: $(VENV)/installed-dev ## the tests
 	$(VENV)/bin/pytest -n 2 $(ARGS)

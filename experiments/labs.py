@@ -101,6 +101,11 @@ def labs_from_frame(
     return reader.done("the table", "long")
 
 
+def _number(x: Any) -> Any:
+    """As numbers, NaN where it is none."""
+    return pd.to_numeric(x, errors="coerce")
+
+
 def _columns(path: Path) -> list[str]:
     if path.suffix == ".parquet":
         return list(_parquet(path).schema_arrow.names)
@@ -112,13 +117,13 @@ def _columns(path: Path) -> list[str]:
 
 def _parquet(path: Path):
     try:
-        import pyarrow.parquet as pq
+        import pyarrow.parquet as pq  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError("reading Parquet needs pyarrow: pip install pyarrow") from error
     return pq.ParquetFile(path)
 
 
-def _chunks(path: Path, columns: list[str], chunk: int) -> Iterator[pd.DataFrame]:
+def _chunks(path: Path, columns: list[Any], chunk: int) -> Iterator[pd.DataFrame]:
     if path.suffix == ".parquet":
         for batch in _parquet(path).iter_batches(chunk, columns=columns):
             yield batch.to_pandas()
@@ -156,14 +161,14 @@ class _Reader:
                     f"there are more than 127 tests in column {test!r}; name those to keep in tests"
                 )
         code = pd.Index(self.tests).get_indexer(pd.Index(names))
-        self.add(frame[id], frame[time], code, pd.to_numeric(frame[value], errors="coerce"))
+        self.add(frame[id], frame[time], code, _number(frame[value]))
 
     def wide(self, frame, id, time, measured) -> None:
         self.n_rows += len(frame)
         if not self.fixed:
             self.tests = [str(t) for t in measured]
         for code, name in enumerate(measured):
-            x = pd.to_numeric(frame[name], errors="coerce")
+            x = _number(frame[name])
             there = frame[name].notna()  # an empty cell is no result
             self.add(
                 frame[id][there], frame[time][there], np.full(int(there.sum()), code), x[there]
@@ -175,9 +180,9 @@ class _Reader:
         admitted = frame[names["hadm_id"]].notna()
         self.drop("without an admission", (~admitted).sum())
         frame = frame[admitted]
-        number = pd.to_numeric(frame[names["valuenum"]], errors="coerce")
+        number = _number(frame[names["valuenum"]])
         if "value" in lower:  # text that is a number after all
-            number = number.fillna(pd.to_numeric(frame[lower["value"]], errors="coerce"))
+            number = number.fillna(_number(frame[lower["value"]]))
         test = frame[names["itemid"]].map(dict(items))
         if "valueuom" in lower:
             counts = frame[lower["valueuom"]].fillna("none").groupby(test).value_counts()
@@ -207,13 +212,9 @@ class _Reader:
         part = table[local] if len(table) else np.zeros(0, np.int32)
         self.parts.append((part, code[keep].astype(np.int8), hours[keep], number[keep]))
 
-    def hours(self, times: pd.Series) -> np.ndarray:
+    def hours(self, times: Any) -> Any:
         """Hours on one clock; NaN where there is no time."""
-        number = (
-            pd.to_numeric(times, errors="coerce")
-            if not pd.api.types.is_datetime64_any_dtype(times)
-            else None
-        )
+        number = None if pd.api.types.is_datetime64_any_dtype(times) else _number(times)
         given = times.notna()
         if number is not None and number[given].notna().all():
             clock, hours = "hours", number.to_numpy(float)
@@ -294,7 +295,7 @@ def bin_labs(
     np.add.at(count, (cell, test), 1)
     panel = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     of, at = patient[new], at[new]
-    full = ~np.isnan(panel).any(1)
+    full: Any = ~np.isnan(panel).any(1)
     n_full = np.bincount(of, full, minlength=P)
     log = [
         f"bins of {hours:g} hours: {len(value)} values in {len(panel)} bins, {int(full.sum())} of them full panels"

@@ -1,15 +1,19 @@
 """Posterior draws as ArviZ's own object, in one code path for ArviZ 0.23 (InferenceData) and 1.x (DataTree)."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import arviz
 import numpy as np
 import xarray as xr
 
 from ..models import Cohort
+
+with warnings.catch_warnings():  # 0.23 announces 1.x at the first import of a day
+    warnings.simplefilter("ignore", FutureWarning)
+    import arviz
 
 az: Any = arviz  # its two versions have no types in common
 _OLD = int(az.__version__.split(".")[0]) == 0

@@ -86,7 +86,7 @@ def select(
                     "density_se": density[:, i].std(ddof=1) / np.sqrt(n_folds),
                     "error": error[:, i].mean(),
                     "error_se": error[:, i].std(ddof=1) / np.sqrt(n_folds),
-                    "bic": _bic(fit, N),
+                    "bic": bic(fit, N),
                     "nonzero": nonzero,
                     "active_states": len(effective_states(fit.params)),
                 }
@@ -135,7 +135,7 @@ def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[floa
     return density, float(gap[seen].mean()) if seen.any() else float("nan")
 
 
-def _bic(fit: FitResult, N: int) -> float:
+def bic(fit: FitResult, N: int) -> float:
     """-2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
     sizes = fit.spec.sizes(fit.params.n_states, fit.params.n_channels)
     sizes["A"] = int((np.asarray(fit.params.A) != 0).sum())

@@ -1,0 +1,363 @@
+"""The command line: `sparse-lds demo`, `fit`, `path`, `posterior`, `compare`, `forecast`, `table1`."""
+
+import functools
+import json
+import os
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Sparse linear dynamical systems: a MAP fit with exact zeros, and the posterior that judges them.",
+)
+
+Data = Annotated[
+    Path, typer.Argument(help="CSV, CSV.gz or Parquet: long, wide, or MIMIC labevents")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder for the results")]
+Force = Annotated[bool, typer.Option("--force", help="overwrite results that are there")]
+States = Annotated[int, typer.Option("--states", "-l", help="number of states")]
+Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
+Starts = Annotated[int, typer.Option(help="starting points of the fit")]
+Seed = Annotated[int, typer.Option(help="of everything random")]
+Kind = Annotated[str, typer.Option(help="auto, long, wide or mimic")]
+Id = Annotated[str, typer.Option("--id", help="column of the patient or admission")]
+Time = Annotated[str, typer.Option("--time", help="column of the time: timestamps or hours")]
+Test = Annotated[str, typer.Option("--test", help="column of the test's name")]
+Value = Annotated[str, typer.Option("--value", help="column of the value")]
+Tests = Annotated[str, typer.Option(help="tests to keep, with commas; itemid=name for MIMIC")]
+Hours = Annotated[float, typer.Option(help="width of a bin")]
+Panels = Annotated[int, typer.Option(help="panels that a patient needs")]
+Gaps = Annotated[str, typer.Option(help="interpolate (the paper) or missing (the model's own)")]
+Draws = Annotated[int, typer.Option(help="draws of each chain")]
+Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
+Chains = Annotated[int, typer.Option(help="chains")]
+
+_begin = time.perf_counter()
+
+
+def say(text: str) -> None:
+    first, *rest = text.split("\n")
+    print(f"[{time.perf_counter() - _begin:6.1f} s] {first}", flush=True)
+    for line in rest:
+        print(f"           {line}", flush=True)
+
+
+def told(command):
+    """One line for an error, and an exit code: 2 for what the user can mend, 130 for Ctrl-C."""
+
+    @functools.wraps(command)
+    def run(*args, **kwargs):
+        try:
+            return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("sparse-lds: interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+        except (ValueError, TypeError, OSError, ImportError) as error:
+            print(f"sparse-lds: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+    return run
+
+
+def set_up() -> None:
+    """64 bits, figures to files, and compiled programs kept in the user's cache folder."""
+    import jax
+    import matplotlib
+
+    matplotlib.use("Agg")
+    warnings.showwarning = lambda message, *args, **kwargs: say(f"warning: {message}")
+    jax.config.update("jax_enable_x64", True)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    try:
+        cache = Path(base) / "sparse-lds" / "jax"
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # only slower
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def folder_for(out: Path, force: bool, *names: str) -> Path:
+    """The folder, made; existing results are an error unless forced."""
+    there = [name for name in names if (out / name).exists()]
+    if there and not force:
+        raise ValueError(
+            f"{str(out / there[0])!r} is there already; give another --out, or --force to overwrite it"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
+        raise PermissionError(f"the folder {str(out)!r} cannot be written")
+    return out
+
+
+def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
+    """The cohort, standardised, and what was kept and dropped."""
+    from .labs import bin_labs, read_labs
+
+    wanted: Any = [t.strip() for t in tests.split(",") if t.strip()] or None
+    if wanted and all("=" in t for t in wanted):
+        wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
+    labs = read_labs(data, kind=kind, id=id, time=time, test=test, value=value, tests=wanted)
+    binned = bin_labs(labs, hours=hours, min_panels=panels, gaps=gaps)
+    for line in binned.log:
+        say(line)
+    return binned
+
+
+def save_source(out: Path, options: dict) -> None:
+    """How the data were read, so that later commands on the folder read them again in the same way."""
+    (out / "source.json").write_text(
+        json.dumps({k: str(v) if isinstance(v, Path) else v for k, v in options.items()}, indent=1)
+    )
+
+
+def from_folder(folder: Path):
+    """Cohort and fit of an earlier `fit`."""
+    from ..inference.saving import load_fit
+
+    source = folder / "source.json"
+    if not source.exists():
+        raise FileNotFoundError(
+            f"{str(folder)!r} holds no fit; run sparse-lds fit first, with --out {folder}"
+        )
+    options = json.loads(source.read_text())
+    options["data"] = Path(options["data"])
+    binned = load_cohort(**options)
+    return binned.cohort.standardize(), load_fit(folder / "fit.json"), binned.log
+
+
+def _beta(text: str) -> float | None:
+    if text == "auto":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--beta is {text!r}; it must be a number or auto") from None
+
+
+@app.command()
+@told
+def fit(
+    data: Data, out: Out = Path("results/fit"), states: States = 5, beta: Beta = "auto", starts: Starts = 3,
+    seed: Seed = 0,
+    kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
+    tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
+) -> None:  # fmt: skip
+    """Fit OLDS or SLDS to lab results.
+
+    Example: sparse-lds fit labs.csv --states 5 --beta auto --out results/mine
+    """
+    from .jobs import fit_job
+
+    penalty = _beta(beta)
+    folder = folder_for(out, force, "fit.json")
+    options = dict(
+        data=data.absolute(), kind=kind, id=id, time=time, test=test, value=value, tests=tests, hours=hours,
+        panels=panels, gaps=gaps,
+    )  # fmt: skip
+    binned = load_cohort(**options)
+    fit_job(
+        binned.cohort.standardize(),
+        folder,
+        states,
+        penalty,
+        starts=starts,
+        seed=seed,
+        say=say,
+        progress=_progress(),
+    )
+    save_source(folder, options)
+    say(f"wrote {folder}/fit.json, params.json, A.csv")
+
+
+@app.command()
+@told
+def path(
+    data: Data, out: Out = Path("results/path"), states: States = 5,
+    betas: Annotated[int, typer.Option(help="values of β")] = 20,
+    kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
+    tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
+) -> None:  # fmt: skip
+    """Fits over a grid of β.
+
+    Example: sparse-lds path labs.csv --states 5 --betas 20
+    """
+    from .jobs import path_job
+
+    folder = folder_for(out, force, "path.csv")
+    binned = load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps)
+    path_job(binned.cohort.standardize(), folder, states, betas, say=say, progress=_progress())
+    say(f"wrote {folder}/path.csv, path.png")
+
+
+@app.command()
+@told
+def posterior(
+    folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
+    draws: Draws = 1000, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0, force: Force = False,
+) -> None:  # fmt: skip
+    """NUTS around a fit: the posterior of A. Interrupted, the same command goes on.
+
+    Example: sparse-lds posterior results/mine --draws 1000
+    """
+    from .jobs import posterior_job
+
+    cohort, found, _ = from_folder(folder)
+    folder_for(folder, force, "posterior.nc")
+    if force:
+        shutil.rmtree(folder / "posterior_parts", ignore_errors=True)
+    posterior_job(
+        cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=_progress()
+    )  # fmt: skip
+    say(f"wrote {folder}/posterior.nc, verdict.txt")
+
+
+@app.command()
+@told
+def compare(
+    folder: Annotated[Path, typer.Argument(help="folder of an earlier fit and posterior")],
+    epsilon: Annotated[float, typer.Option(help="what counts as nearly zero")] = 0.1,
+    seed: Seed = 0, force: Force = False,
+) -> None:  # fmt: skip
+    """The MAP's zeros against the posterior: table, figures, report.html.
+
+    Example: sparse-lds compare results/mine --epsilon 0.1
+    """
+    from ..inference import load_posterior
+    from .jobs import compare_job
+
+    cohort, found, log = from_folder(folder)
+    folder_for(folder, force, "comparison.csv", "report.html")
+    draws = load_posterior(folder / "posterior.nc")
+    compare_job(
+        cohort,
+        folder,
+        found,
+        draws,
+        epsilon=epsilon,
+        seed=seed,
+        say=say,
+        title="MAP against posterior",
+        log=log,
+    )
+    say(f"wrote {folder}/report.html, comparison.csv, confusion.csv and figures")
+
+
+@app.command()
+@told
+def forecast(
+    folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
+    horizon: Annotated[int, typer.Option(help="steps ahead")] = 6,
+    prob: Annotated[float, typer.Option(help="probability of the intervals")] = 0.9,
+    seed: Seed = 0, force: Force = False,
+) -> None:  # fmt: skip
+    """Forecasts of every patient after the last value; with the posterior's uncertainty where it was sampled.
+
+    Example: sparse-lds forecast results/mine --horizon 6
+    """
+    from ..inference import load_posterior
+    from .jobs import forecast_job
+
+    cohort, found, _ = from_folder(folder)
+    folder_for(folder, force, "forecast.csv")
+    file = folder / "posterior.nc"
+    draws = load_posterior(file) if file.exists() else None
+    forecast_job(cohort, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
+    say(f"wrote {folder}/forecast.csv")
+
+
+@app.command()
+@told
+def table1(
+    data: Annotated[str, typer.Argument(help="a file, or synthetic for the built-in cohort")] = "synthetic",
+    out: Out = Path("results/table1"),
+    states: Annotated[str, typer.Option(help="numbers of states, with commas")] = "2,3,4,5,6,7,8,9,12,15",
+    sizes: Annotated[str, typer.Option(help="training patients, with commas")] = "50,100",
+    repetitions: Annotated[int, typer.Option(help="repetitions of the random tasks")] = 10,
+    starts: Starts = 3, workers: Annotated[int, typer.Option(help="processes")] = 2, seed: Seed = 0,
+    kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
+    tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
+) -> None:  # fmt: skip
+    """The paper's Table 1 and Figures 1 and 2. Killed at any time, the same command goes on.
+
+    Example: sparse-lds table1 synthetic --out results/table1
+    """
+    from .labs import bin_labs, labs_from_frame
+    from .synthetic import synthetic_labs
+    from .table1 import Plan, run_table1, write_table1
+
+    if force:
+        shutil.rmtree(out, ignore_errors=True)
+    folder = folder_for(out, True)
+    if data == "synthetic":
+        binned = bin_labs(
+            labs_from_frame(synthetic_labs().frame), hours=hours, min_panels=panels, gaps=gaps
+        )
+        for line in binned.log:
+            say(line)
+    else:
+        binned = load_cohort(Path(data), kind, id, time, test, value, tests, hours, panels, gaps)
+    plan = Plan(
+        states=_numbers("states", states), sizes=_numbers("sizes", sizes), repetitions=repetitions, n_starts=starts,
+        seed=seed,
+    )  # fmt: skip
+    table = run_table1(binned.cohort, folder, plan, workers=workers, progress=_progress())
+    files = write_table1(table, folder)
+    say(table.text())
+    say("wrote " + ", ".join(str(f) for f in files))
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(x) for x in text.split(","))
+    except ValueError:
+        raise ValueError(f"--{name} is {text!r}; it must be whole numbers with commas") from None
+    if min(found) < 1:
+        raise ValueError(f"--{name} is {text!r}; it must be positive")
+    return found
+
+
+@app.command()
+@told
+def demo(
+    out: Out = Path("results/demo"), patients: Annotated[int, typer.Option(help="training patients")] = 60,
+    states: States = 5, draws: Draws = 500, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
+    force: Force = False,
+) -> None:  # fmt: skip
+    """The main job on the built-in cohort: OLDS, SLDS with β chosen, NUTS, the MAP against its posterior, a report.
+
+    Example: sparse-lds demo --out results/demo
+    """
+    from .demo import run_demo
+
+    folder = folder_for(out, force, "report.html")
+    if force:
+        shutil.rmtree(folder / "posterior_parts", ignore_errors=True)
+    run_demo(
+        folder, patients=patients, n_states=states, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say,
+        progress=_progress(),
+    )  # fmt: skip
+    say(f"wrote {folder}/report.html: open it in a browser")
+
+
+def _progress() -> bool:
+    return sys.stderr.isatty()
+
+
+def main() -> None:
+    set_up()
+    app()
+
+
+if __name__ == "__main__":
+    main()
