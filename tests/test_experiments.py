@@ -289,11 +289,10 @@ def test_claims_by_hand():
     amae = {"OLDS": (1.0, 0.6, 0.9), "SLDS": (0.8, 0.5, 0.6)}
     cells = {}
     rng = np.random.default_rng(0)
-    noise = rng.normal(size=30) * 0.01
     for method, values in amae.items():
         for l, x in zip(states, values, strict=True):
             cells[table1.Cell(50, method, l)] = {
-                "amae": [x, x], "amae_units": [[x], [x]], "by_patient": list(x + noise * (l + len(method))),
+                "amae": [x, x], "amae_units": [[x], [x]], "by_patient": list(x + 0.01 * rng.normal(size=30)),
                 "bic": l, "channels": ["a"],
             }  # fmt: skip
     table = table1.Table1(cells, table1.Plan(states=states, sizes=(50,)))
