@@ -18,7 +18,16 @@ from numpyro.infer import Predictive
 from scipy.stats import binom, chisquare, kstest
 from tqdm.auto import tqdm
 
-from ..inference.nuts import Free, Settings, Target, prior_model, raw_key, run_chains
+from ..inference.nuts import (
+    Free,
+    Settings,
+    Target,
+    adapts_mass,
+    forced_zeros,
+    prior_model,
+    raw_key,
+    run_chains,
+)
 from ..models import HierarchicalPrior, LDSParams, Prior, prepare, simulate
 
 
@@ -28,9 +37,9 @@ class Calibration(NamedTuple):
 
     def table(self, bins: int = 10) -> pd.DataFrame:
         """Two tests of uniformity for each scalar: chi-square in equal bins, and Kolmogorov-Smirnov."""
+        _check_bins(bins, self.n_draws)
         rows = {}
         for name in self.ranks:
-            # ties and the edges of bins need no care once a rank is spread over its cell
             u = (self.ranks[name].to_numpy() + 0.5) / (self.n_draws + 1)
             counts = np.histogram(u, bins, (0.0, 1.0))[0]
             rows[name] = {
@@ -42,6 +51,7 @@ class Calibration(NamedTuple):
 
     def figure(self, bins: int = 10) -> Figure:
         """Histograms of the ranks, with the band that 95 of 100 bars of uniform ranks lie in."""
+        _check_bins(bins, self.n_draws)
         names = list(self.ranks)
         columns = min(5, len(names))
         rows = -(-len(names) // columns)
@@ -63,6 +73,11 @@ class Calibration(NamedTuple):
             f"Ranks of the truth among posterior draws, {n} simulations (grey: 95%)", fontsize=9
         )
         return figure
+
+
+def _check_bins(bins: int, n_draws: int) -> None:
+    if (n_draws + 1) % bins:
+        raise ValueError(f"bins is {bins}; it must divide the {n_draws + 1} possible ranks evenly")
 
 
 def calibrate(
@@ -87,18 +102,22 @@ def calibrate(
     if missing:
         raise ValueError(f"{missing[0]} is free and has no prior in priors")
     params = LDSParams(*(jnp.asarray(x) for x in params))
-    names = Free(tuple(name for name in LDSParams._fields if name in free))
-    settings = Settings(names, num_warmup, 0.8, 10, names.names != ("A",))
+    moving = tuple(name for name in LDSParams._fields if name in free)
+    names = Free(moving, forced_zeros(moving, prior, priors or {}, params.n_states))
+    settings = Settings(names, num_warmup, 0.8, 10, adapts_mass(moving, prior))
     rows = []
     for i in tqdm(range(n_simulations), disable=not progress, desc="calibration", unit="sim"):
-        for_truth, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 3)
+        for_truth, for_start, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 4)
         cohort = simulate(for_data, params, lengths).cohort  # its labels and lengths
         target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
         truth = _from_prior(for_truth, target, names)
         full = params._replace(**{k: v for k, v in truth.items() if k in names.names})
         cohort = simulate(for_data, full, lengths).cohort
+        # from another draw of the prior: at the truth a sampler that does not move would pass
+        other = _from_prior(for_start, target, names)
+        start = params._replace(**{k: v for k, v in other.items() if k in names.names})
         target = target._replace(
-            cohort=cohort, prepared=prepare(cohort, params.A.dtype), params=full
+            cohort=cohort, prepared=prepare(cohort, params.A.dtype), params=start
         )
         chains = run_chains(
             raw_key(for_chain), target, settings, n_draws * thin, 1, None, lambda c, n: None

@@ -100,6 +100,21 @@ def folder_for(out: Path, force: bool, *names: str) -> Path:
     return out
 
 
+# what later commands made of an earlier fit
+AFTER_A_FIT = (
+    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
+)  # fmt: skip
+
+
+def remove(folder: Path, *names: str) -> None:
+    """Results of ours, by name: never a folder that a user may have put other things in."""
+    for name in names:
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
 def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
     """The cohort, standardised, and what was kept and dropped."""
     from .labs import bin_labs, read_labs
@@ -166,6 +181,7 @@ def fit(
         panels=panels, gaps=gaps,
     )  # fmt: skip
     binned = load_cohort(**options)
+    remove(folder, *AFTER_A_FIT)
     fit_job(
         binned.cohort.standardize(),
         folder,
@@ -215,7 +231,7 @@ def posterior(
     cohort, found, _ = from_folder(folder)
     folder_for(folder, force, "posterior.nc")
     if force:
-        shutil.rmtree(folder / "posterior_parts", ignore_errors=True)
+        remove(folder, "posterior_parts")
     posterior_job(
         cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=_progress()
     )  # fmt: skip
@@ -296,9 +312,9 @@ def table1(
     from .synthetic import synthetic_labs
     from .table1 import Plan, run_table1, write_table1
 
-    if force:
-        shutil.rmtree(out, ignore_errors=True)
     folder = folder_for(out, True)
+    if force:
+        remove(folder, "cells", "run.json", "table1.csv", "table1.txt", "cells.csv")
     if data == "synthetic":
         binned = bin_labs(
             labs_from_frame(synthetic_labs().frame), hours=hours, min_panels=panels, gaps=gaps
@@ -341,8 +357,7 @@ def demo(
     from .demo import run_demo
 
     folder = folder_for(out, force, "report.html")
-    if force:
-        shutil.rmtree(folder / "posterior_parts", ignore_errors=True)
+    remove(folder, *AFTER_A_FIT)
     run_demo(
         folder, patients=patients, n_states=states, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say,
         progress=_progress(),

@@ -35,6 +35,8 @@ def run_demo(
     test = cohort.take(range(patients, len(cohort))).standardize_like(train)
 
     olds = fit_em(train, n_states, tol=1e-3, max_iter=300, seed=seed)
+    if olds.interrupted:
+        raise KeyboardInterrupt
     say(f"OLDS: {olds.reason}")
     slds = fit_job(train, folder, n_states, None, starts=1, seed=seed, say=say, progress=progress)
     errors = {

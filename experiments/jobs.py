@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from ..inference import (
     FitResult,
@@ -27,8 +28,11 @@ from ..inference import (
     save_posterior,
     select,
 )
+from ..inference.comparison import check_belongs
+from ..inference.draws import group
 from ..inference.saving import save_fit
 from ..models import Cohort, Laplace, LDSParams, forecast, save_params
+from ..models.files import write_whole
 from .report import Report
 
 Say = Callable[[str], None]
@@ -46,7 +50,7 @@ def fit_job(
     progress: bool,
 ) -> FitResult:
     """fit.json, params.json, A.csv. beta: None chooses it by held-out sequences, 0 is the ordinary LDS."""
-    options: dict[str, Any] = {"seed": seed}
+    options: dict[str, Any] = {"seed": seed, "n_restarts": starts, "progress": progress}
     if beta is None:
         chosen = select(
             cohort,
@@ -60,14 +64,16 @@ def fit_job(
         )
         chosen.table.to_csv(folder / "selection.csv", index=False)
         beta = chosen.one_se.beta
+        if chosen.fit.interrupted:
+            raise KeyboardInterrupt
         say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
-        fit = fit_map(cohort, n_states, Laplace(beta), init=chosen.fit.params, progress=progress)
+        fit = fit_map(cohort, n_states, Laplace(beta), init=chosen.fit.params, **options)
     elif beta == 0:
-        fit = fit_em(cohort, n_states, n_restarts=starts, progress=progress, **options)
+        fit = fit_em(cohort, n_states, **options)
     else:
-        fit = fit_map(
-            cohort, n_states, Laplace(beta), n_restarts=starts, progress=progress, **options
-        )
+        fit = fit_map(cohort, n_states, Laplace(beta), **options)
+    if fit.interrupted:
+        raise KeyboardInterrupt
     save_fit(folder / "fit.json", fit)
     save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
     names = [f"z{i}" for i in range(n_states)]
@@ -112,9 +118,12 @@ def posterior_job(
         folder=folder / "posterior_parts",
         progress=progress,
     )
+    if group(posterior, "posterior").attrs["interrupted"]:
+        say("the draws so far are kept: the same command goes on from there")
+        raise KeyboardInterrupt
     save_posterior(posterior, folder / "posterior.nc")
     verdict = str(diagnose(posterior))
-    (folder / "verdict.txt").write_text(verdict + "\n")
+    write_whole(folder / "verdict.txt", verdict + "\n")
     say(verdict)
     return posterior
 
@@ -176,10 +185,12 @@ def forecast_job(
     say: Say,
 ) -> pd.DataFrame:
     """forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
+    if not 0 < prob < 1:
+        raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+    if posterior is not None:
+        check_belongs(fit, posterior)
     if posterior is None:
         ahead = forecast(fit.params, cohort, horizon)
-        from scipy.stats import norm
-
         half = norm.ppf((1 + prob) / 2) * np.sqrt(np.diagonal(ahead.cov, axis1=-2, axis2=-1))
         mean = np.asarray(ahead.mean)
         low, high = mean - half, mean + half

@@ -77,7 +77,7 @@ def read_labs(
         items = MIMIC_ITEMS if tests is None else tests
         if not isinstance(items, Mapping):
             raise ValueError("tests of a MIMIC table must map itemids to names, {51249: 'MCHC', …}")
-        reader = _Reader(list(items.values()))
+        reader = _Reader(list(dict.fromkeys(items.values())))
         read = lambda frame: reader.mimic(frame, names, lower, items)  # noqa: E731
     else:
         reader = _Reader(None if tests is None else [str(t) for t in tests])
@@ -87,7 +87,8 @@ def read_labs(
             measured = list(tests or [c for c in columns if c not in (id, time)])
             read = lambda frame: reader.wide(frame, id, time, measured)  # noqa: E731
             need = [id, time, *measured]
-    for frame in _chunks(path, [*need, *more], chunk):
+    text = [id, test] if kind == "long" else [id] if kind == "wide" else []
+    for frame in _chunks(path, [*need, *more], chunk, text):
         read(frame)
     return reader.done(path.name, kind)
 
@@ -123,12 +124,19 @@ def _parquet(path: Path):
     return pq.ParquetFile(path)
 
 
-def _chunks(path: Path, columns: list[Any], chunk: int) -> Iterator[pd.DataFrame]:
+def _chunks(path: Path, columns: list[Any], chunk: int, text: list[str]) -> Iterator[pd.DataFrame]:
+    """Parts of a table. Columns in `text` are read as they are: 001 is no number, and NA may be sodium."""
     if path.suffix == ".parquet":
         for batch in _parquet(path).iter_batches(chunk, columns=columns):
             yield batch.to_pandas()
     else:
-        yield from pd.read_csv(path, usecols=columns, chunksize=chunk, low_memory=False)
+        missing = ["", "NA", "N/A", "NaN", "nan", "null", "None"]
+        options: dict[str, Any] = {
+            "dtype": dict.fromkeys(text, str),
+            "keep_default_na": False,
+            "na_values": {c: [""] if c in text else missing for c in columns},
+        }
+        yield from pd.read_csv(path, usecols=columns, chunksize=chunk, low_memory=False, **options)
 
 
 class _Reader:
@@ -149,6 +157,9 @@ class _Reader:
 
     def long(self, frame, id, time, test, value) -> None:
         self.n_rows += len(frame)
+        named = frame[test].notna()
+        self.drop("without a test", (~named).sum())
+        frame = frame[named]
         names = frame[test].astype(str)
         if self.fixed:
             wanted = names.isin(self.tests)
@@ -156,10 +167,6 @@ class _Reader:
             frame, names = frame[wanted], names[wanted]
         else:
             self.tests += sorted(set(names.unique()) - set(self.tests))
-            if len(self.tests) > 127:
-                raise ValueError(
-                    f"there are more than 127 tests in column {test!r}; name those to keep in tests"
-                )
         code = pd.Index(self.tests).get_indexer(pd.Index(names))
         self.add(frame[id], frame[time], code, _number(frame[value]))
 
@@ -196,6 +203,8 @@ class _Reader:
     def add(self, ids, times, code, number) -> None:
         if not len(ids):
             return
+        if len(self.tests) > 127:
+            raise ValueError("there are more than 127 tests; name those to keep in tests")
         code, number = np.asarray(code), np.asarray(number, float)
         known = ids.notna().to_numpy()
         numeric = np.isfinite(number)
@@ -220,7 +229,7 @@ class _Reader:
             clock, hours = "hours", number.to_numpy(float)
         else:
             stamp = pd.to_datetime(
-                times, errors="coerce", format="mixed" if number is not None else None
+                times, errors="coerce", utc=True, format="mixed" if number is not None else None
             )
             bad = given & stamp.isna()
             if bad.any():
@@ -228,7 +237,7 @@ class _Reader:
                     f"time {times[bad].iloc[0]!r} is neither a timestamp nor a number of hours"
                 )
             clock = "timestamps"
-            since = (stamp - pd.Timestamp(0)) / pd.Timedelta(hours=1)
+            since = (stamp - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(hours=1)
             hours = since.to_numpy(float)
         if given.any():
             if self.clock not in (None, clock):
@@ -252,8 +261,13 @@ class _Reader:
                     f"  {test} has units " + ", ".join(f"{u} ({n})" for u, n in units.items())
                 )
         missing = [t for k, t in enumerate(self.tests) if not (joined[1] == k).any()]
-        if missing:
+        if missing and self.fixed:
             raise ValueError(f"{name} has no value of test {missing[0]!r}")
+        if missing:  # text only: no channel
+            log += [f"  dropped test {t}, which has no number" for t in missing]
+            kept = [k for k, t in enumerate(self.tests) if t not in missing]
+            joined[1] = np.searchsorted(kept, joined[1]).astype(np.int8)
+            self.tests = [self.tests[k] for k in kept]
         return Labs(ids, tuple(self.tests), *joined, log=tuple(log))  # type: ignore[misc]
 
 
@@ -283,7 +297,9 @@ def bin_labs(
     d, P = len(labs.tests), len(labs.ids)
     first = np.full(P, np.inf)
     np.minimum.at(first, labs.patient, labs.hours)
-    at = np.floor((labs.hours - first[labs.patient]) / hours).astype(np.int64)
+    at = np.floor((labs.hours - first[labs.patient]) / hours + 1e-9).astype(
+        np.int64
+    )  # 8.2 - 0.2 is 7.999…
     order = np.lexsort((at, labs.patient))
     patient, at = labs.patient[order], at[order]
     test, value = labs.test[order], labs.value[order]

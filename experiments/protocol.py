@@ -77,12 +77,16 @@ def evaluate(
         each = np.nanmean(error, axis=1)
         np.add.at(by_patient[0], tasks.patient, each)
         np.add.at(by_patient[1], tasks.patient, 1)
-    return Errors(np.array(amae), np.array(units), by_patient[0] / np.maximum(by_patient[1], 1))
+    return Errors(
+        np.array(amae),
+        np.array(units),
+        np.where(by_patient[1] > 0, by_patient[0] / np.maximum(by_patient[1], 1), np.nan),
+    )
 
 
 def paired_p(one: Errors, other: Errors) -> float:
     """Two-sided p-value of a paired t-test over patients."""
-    return float(ttest_rel(one.by_patient, other.by_patient).pvalue)
+    return float(ttest_rel(one.by_patient, other.by_patient, nan_policy="omit").pvalue)
 
 
 def lds_forecaster(params: LDSParams) -> Forecaster:
@@ -93,12 +97,17 @@ def lds_forecaster(params: LDSParams) -> Forecaster:
         m = np.asarray(filtered.predicted_mean)[tasks.patient, tasks.psi]  # E[z_{ψ+1} | y_{1:ψ}]
         A, C = np.asarray(params.A), np.asarray(params.C)
         ahead = tasks.phi - tasks.psi - 1
-        powers = [np.eye(len(A))]
-        for _ in range(int(ahead.max(initial=0))):
-            powers.append(A @ powers[-1])
-        return np.einsum("dl,mlk,mk->md", C, np.stack(powers)[ahead], m)
+        return np.einsum("dl,mlk,mk->md", C, _powers(A, ahead), m)
 
     return predict
+
+
+def _powers(A: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """A^k for every k (M,): (M, l, l)."""
+    powers = [np.eye(len(A))]
+    for _ in range(int(k.max(initial=0))):
+        powers.append(A @ powers[-1])
+    return np.stack(powers)[k]
 
 
 def last_value(cohort: Cohort, tasks: Tasks) -> np.ndarray:
@@ -130,9 +139,6 @@ def var1_forecaster(train: Cohort) -> Forecaster:
         now = last_value(cohort, tasks)
         state = np.hstack([np.ones((len(now), 1)), now])
         ahead = tasks.phi - tasks.psi
-        powers = [np.eye(len(step))]
-        for _ in range(int(ahead.max(initial=0))):
-            powers.append(step @ powers[-1])
-        return np.einsum("mij,mj->mi", np.stack(powers)[ahead], state)[:, 1:]
+        return np.einsum("mij,mj->mi", _powers(step, ahead), state)[:, 1:]
 
     return predict

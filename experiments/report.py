@@ -9,6 +9,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..models.files import write_whole
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2em; border-bottom: 1px solid #ddd; padding-bottom: .2em; }
@@ -59,6 +61,4 @@ class Report:
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
             f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{''.join(self.parts)}</body></html>\n"
         )
-        part = path.with_name(path.name + ".part")
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, page)

@@ -7,7 +7,7 @@ goes on where it stopped and ends with the same table.
 import hashlib
 import json
 import multiprocessing
-import os
+import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 from ..inference import effective_states, fit_em, fit_map, regularization_path
 from ..inference.selection import bic
 from ..models import Cohort, Laplace
+from ..models.files import write_whole
 from .protocol import (
     Errors,
     channel_mean,
@@ -117,10 +118,10 @@ class Table1(NamedTuple):
         ]
         rows = {}
         for size in self.plan.sizes:
-            row = {name: self.errors(Cell(size, name)).mean for name in BASELINES}
+            row: dict[str, Any] = {name: self.errors(Cell(size, name)).mean for name in BASELINES}
             l = min(self.plan.states, key=lambda l, s=size: self.cells[Cell(s, "OLDS", l)]["bic"])
             row["OLDS by BIC"] = self.errors(Cell(size, "OLDS", l)).mean
-            row["its states"] = l
+            row["its states"] = str(l)
             rows[f"trained on {size}"] = row
         blocks += ["", "Baselines", pd.DataFrame(rows).T.to_string(float_format=number)]
         blocks += ["", "The paper's claims, in this run", *(f"  {line}" for line in self.claims())]
@@ -230,6 +231,8 @@ def run_table1(
                     bar.update()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for process in multiprocessing.active_children():
+                    process.terminate()  # what they were at is not saved, and is done again
                 raise
     bar.close()
     found = {
@@ -240,6 +243,7 @@ def run_table1(
 
 def _start(x64: bool) -> None:
     jax.config.update("jax_enable_x64", x64)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the workers
 
 
 def _checked(cohort: Cohort, plan: Plan) -> Plan:
@@ -269,13 +273,7 @@ def _same_run(folder: Path, cohort: Cohort, plan: Plan) -> None:
                 f"{str(folder)!r} holds another run (other data or settings); give another folder, or --force"
             )
     else:
-        _write(file, json.dumps(run, indent=1))
-
-
-def _write(file: Path, text: str) -> None:
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    part.write_text(text)
-    part.replace(file)
+        write_whole(file, json.dumps(run, indent=1))
 
 
 def split(cohort: Cohort, plan: Plan, size: int) -> tuple[Cohort, Cohort]:
@@ -308,6 +306,8 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
             beta = choose_beta(train, cell.n_states, plan)
             fit = fit_map(train, cell.n_states, Laplace(beta), **options)
             found["beta"] = beta
+        if fit.interrupted:
+            raise KeyboardInterrupt  # half a fit is no cell
         A = np.asarray(fit.params.A)
         found |= {
             "nonzero": int((A != 0).sum()),
@@ -323,7 +323,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
     )
     found |= {k: np.asarray(v).tolist() for k, v in errors._asdict().items()}
     found["seconds"] = time.perf_counter() - start
-    _write(Path(folder) / "cells" / f"{cell.name}.json", json.dumps(found))
+    write_whole(Path(folder) / "cells" / f"{cell.name}.json", json.dumps(found))
 
 
 def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:
@@ -337,6 +337,8 @@ def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:
     path = regularization_path(
         part, n_states, n_betas=plan.n_betas, max_iter=plan.max_iter, tol=plan.tol, seed=plan.seed
     )
+    if len(path.fits) < plan.n_betas:
+        raise KeyboardInterrupt
     errors = [
         evaluate(
             lds_forecaster(fit.params), rest, seed=plan.seed + 1, n_pairs=20, repetitions=1
@@ -353,7 +355,7 @@ def write_table1(table: Table1, folder: str | Path) -> list[Path]:
     files = [folder / name for name in ("table1.csv", "cells.csv", "table1.txt")]
     table.amae().to_csv(files[0], index_label="method")
     table.long().drop(columns="seconds").to_csv(files[1], index=False)
-    _write(files[2], table.text() + "\n")
+    write_whole(files[2], table.text() + "\n")
     for k, size in enumerate(table.plan.sizes, 1):
         figure = table.figure(size)
         files.append(folder / f"figure{k}.png")

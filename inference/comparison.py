@@ -82,10 +82,10 @@ def compare_map_posterior(
     zero = {
         "hdi": (interval[..., 0] <= 0) & (interval[..., 1] >= 0),
         "epsilon": p_small > 0.5,
-        "neighbourhood": (np.abs(flat) < sd).mean(0) > 0.5,
+        "neighbourhood": ((np.abs(flat) < sd) | (flat == 0)).mean(0) > 0.5,
         "summary": sparse_summary(flat, _full(fit, data), _second_moment(fit, posterior)) == 0,
     }
-    positive = (flat > 0).mean(0)
+    p_sign = np.maximum((flat > 0).mean(0), (flat < 0).mean(0))
     at = pd.MultiIndex.from_product([range(l), range(l)], names=["state", "from_state"])
     columns = {
         "map": A_map,
@@ -95,7 +95,7 @@ def compare_map_posterior(
         "hdi_low": interval[..., 0],
         "hdi_high": interval[..., 1],
         "p_small": p_small,
-        "p_sign": np.maximum(positive, 1 - positive),
+        "p_sign": p_sign,
         **{f"zero_{rule}": zero[rule] for rule in RULES},
         "agreement": np.mean([zero[rule] == (A_map == 0) for rule in RULES], axis=0),
     }
@@ -112,7 +112,7 @@ def compare_map_posterior(
 
 def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
     """A (chains, draws, l, l), if the posterior is one of this fit."""
-    data, constant = az.group(posterior, "posterior"), az.group(posterior, "constant_data")
+    data = az.group(posterior, "posterior")
     if "A" not in data:
         raise ValueError("A was held when this posterior was sampled; sample it with A free")
     A, fitted = data["A"].values, np.asarray(fit.params.A)
@@ -122,12 +122,18 @@ def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
         raise ValueError(
             f"the posterior has {A.shape[0] * A.shape[1]} draws; at least 4 are needed"
         )
+    check_belongs(fit, posterior)
+    return A
+
+
+def check_belongs(fit: FitResult, posterior: Any) -> None:
+    """An error if a posterior was sampled around another fit."""
+    constant = az.group(posterior, "constant_data")
     for name, value in fit.params._asdict().items():
         if not np.array_equal(constant[f"map_{name}"].values, np.asarray(value)):
             raise ValueError(
                 f"this posterior was sampled around another fit or cohort: its {name} is not that of the fit given"
             )
-    return A
 
 
 def _full(fit: FitResult, data) -> LDSParams:

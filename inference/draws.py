@@ -133,7 +133,10 @@ def hdi(data: xr.Dataset, prob: float) -> xr.Dataset:
 
 
 def rhat(data: xr.Dataset) -> xr.Dataset:
-    with np.errstate(invalid="ignore", divide="ignore"):  # a constant has none
+    """NaN where there is one chain only, and for a constant."""
+    if data.sizes["chain"] < 2:
+        return data.isel(chain=0, draw=0, drop=True) * np.nan
+    with np.errstate(invalid="ignore", divide="ignore"):
         return az.rhat(data)
 
 

@@ -137,7 +137,12 @@ def plot_path(
 
 def plot_eigenvalues(fit: FitResult, posterior: Any, n: int = 400) -> Figure:
     """Eigenvalues of the MAP's A, and of draws, in the complex plane with the unit circle."""
-    A = az.group(posterior, "posterior")["A"].values
+    data = az.group(posterior, "posterior")
+    if "A" not in data:
+        raise ValueError(
+            "A was held when this posterior was sampled; its eigenvalues are the fit's"
+        )
+    A = data["A"].values
     A = A.reshape(-1, *A.shape[2:])
     A = A[np.unique(np.linspace(0, len(A) - 1, min(n, len(A))).astype(int))]
     values, mode = np.linalg.eigvals(A).ravel(), np.linalg.eigvals(np.asarray(fit.params.A))

@@ -39,13 +39,14 @@ def build(
     target: Target,
     settings: Settings,
     fit: FitResult,
-    symmetric: bool,
+    n_directions: int,
     num_predictive: int,
 ) -> Any:
     cohort, prior, params = target.cohort, target.prior, target.params
     free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
-    kind = relabelling(params, free, getattr(prior, "beta", 0.0))
+    own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # which may tell the states apart
+    kind = "none" if own else relabelling(params, free, getattr(prior, "beta", 0.0))
     sites = dict(chains.sites)
     if kind != "none":
         sites |= _aligned(sites, params, kind)
@@ -69,7 +70,7 @@ def build(
         "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
         "prior": repr(prior),
         "alignment": kind,
-        "directions_left": int(symmetric),
+        "directions_left": n_directions,
         "max_tree_depth": settings.max_tree_depth,
         "interrupted": int(chains.interrupted),
         "fit_reason": fit.reason,
@@ -121,6 +122,10 @@ def _aligned(sites, params: LDSParams, kind) -> dict[str, np.ndarray]:
         "pi1": (W @ flat["pi1"][..., None])[..., 0],
         "V1": W @ flat["V1"] @ Wt,
     }
+    for name, w in (("A_unit", W), ("lambda", np.abs(W))):  # what a hierarchical A is made of
+        if name in sites:
+            x = sites[name].reshape(W.shape)
+            moved[name] = w @ x @ w.swapaxes(1, 2)
     return {k: x.reshape(*shape, *x.shape[1:]) for k, x in moved.items() if k in sites}
 
 

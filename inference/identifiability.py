@@ -48,7 +48,7 @@ class Identifiability(NamedTuple):
                 )
         lines.append(
             "Entries of A, zeros among them, then follow from the prior and not from the data. Eigenvalues, Markov "
-            "parameters and forecasts do not depend on the basis. Holding C (with rank C = l) or Q and V1 fixes it."
+            "parameters and forecasts do not depend on the basis. Holding C fixes it where rank C = l."
         )
         return "\n".join(lines)
 

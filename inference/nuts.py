@@ -4,10 +4,10 @@ NumPyro's kernel is driven here directly, with data as arguments of one compiled
 compile again, chains run in threads (JAX lets go of Python's lock), and a chain can stop at any chunk.
 """
 
-import os
+import io
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from numpyro.infer.hmc import hmc
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
 from ..models import Cohort, HierarchicalPrior, LDSParams, Prepared, Prior, lds_model
+from ..models.files import write_whole
 from ..models.numpyro_model import sample_params
 from ..models.priors import PriorDistribution
 
@@ -87,6 +88,18 @@ def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
     return (cohort, l, prior), {"priors": priors, "held": held}
 
 
+def forced_zeros(free, prior, priors, n_states: int) -> tuple[int, ...]:
+    """Entries of A, counted by rows, that its prior forces to be zero."""
+    if "A" not in free or "A" in priors or not isinstance(prior, Prior):
+        return ()
+    return tuple(np.flatnonzero(prior.forced(n_states)).tolist())
+
+
+def adapts_mass(free, prior) -> bool:
+    """Whether the curvature at the start is not enough of a mass matrix."""
+    return tuple(free) != ("A",) or isinstance(prior, HierarchicalPrior)
+
+
 @partial(jax.jit, static_argnames="free")
 def potential(z: dict[str, Array], target: Target, free: Free) -> Any:
     """-log density of the model at unconstrained values."""
@@ -127,8 +140,9 @@ def inverse_mass(z: dict[str, Array], target: Target, free: Free) -> Array:
         H[np.diag(np.asarray(at, bool))] += beta**2 / (k + 1)
     values, vectors = np.linalg.eigh(0.5 * (H + H.T))
     size = np.abs(values)
-    size = np.maximum(size, max(1e-8 * size.max(), 1e-8))
     dtype = target.params.A.dtype
+    least = 1e3 * float(jnp.finfo(dtype).eps)
+    size = np.maximum(size, max(least * size.max(initial=0.0), least))
     return jnp.asarray((vectors / size) @ vectors.T, dtype)
 
 
@@ -194,7 +208,7 @@ def run_chains(
     folder: Path | None,
     advanced: Callable[[int, int], None],
 ) -> Chains:
-    """All chains, in as many threads as there are cores; `advanced(chain, n)` is told of n more steps.
+    """All chains, each in a thread of its own; `advanced(chain, n)` is told of n more steps.
 
     With a `folder` each chain is saved there after each chunk, and goes on from there when it is run again. Ctrl-C lets
     every chain end its chunk and returns the draws that all chains have.
@@ -226,10 +240,10 @@ def run_chains(
             advanced(c, n)
         return state, draws
 
-    with ThreadPoolExecutor(min(num_chains, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(num_chains) as pool:
         jobs = [pool.submit(chain, c) for c in range(num_chains)]
         try:
-            for job in jobs:
+            for job in as_completed(jobs):
                 job.result()
         except KeyboardInterrupt:
             stop.set()
@@ -258,7 +272,7 @@ def _jittered(key, z, scale, target, free):
     flat, unravel = ravel_pytree(z)
     noise = jnp.linalg.cholesky(scale) @ jax.random.normal(key, flat.shape, flat.dtype)
     for shrink in (1.0, 0.3, 0.1, 0.01, 0.0):
-        near = unravel(flat + shrink * noise)
+        near = unravel(flat + shrink * noise) if shrink else z
         if np.isfinite(float(potential(near, target, free))):
             return near
     raise ValueError("the density is not finite where the chains would start, at the fit")
@@ -290,10 +304,9 @@ def _save(file: Path | None, state, draws, done: int) -> None:
         return
     leaves = jax.tree.leaves((state, draws))
     arrays: dict[str, Any] = {f"a{i}": np.asarray(x) for i, x in enumerate(leaves)}
-    unfinished = file.with_suffix(".part")
-    with unfinished.open("wb") as f:
-        np.savez(f, done=done, chunks=len(draws), **arrays)
-    unfinished.replace(file)  # at once: a kill leaves the old file or the new one
+    buffer = io.BytesIO()
+    np.savez(buffer, done=done, chunks=len(draws), **arrays)
+    write_whole(file, buffer.getvalue())
 
 
 def _load(file: Path | None, state):

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from tqdm.auto import tqdm
 
@@ -22,10 +21,11 @@ from ..models import (
     prepare,
     total_log_likelihood,
 )
+from ..models.files import write_whole
 from .em import FitResult
 from .groups import build, fingerprint
 from .identifiability import identifiability_report
-from .nuts import Free, Settings, Target, raw_key, run_chains
+from .nuts import Free, Settings, Target, adapts_mass, forced_zeros, raw_key, run_chains
 
 
 def sample_posterior(
@@ -61,19 +61,32 @@ def sample_posterior(
     Returns ArviZ's object (InferenceData or DataTree), groups posterior, sample_stats, log_likelihood (by sequence),
     posterior_predictive, prior, prior_predictive, observed_data and constant_data (which holds the fit).
     """
-    free = _check(cohort, fit, free, num_warmup, num_samples, num_chains, num_predictive)
+    free = _check(
+        cohort,
+        fit,
+        free,
+        num_warmup,
+        num_samples,
+        num_chains,
+        num_predictive,
+        target_accept,
+        max_tree_depth,
+    )
+    num_warmup, num_samples, num_chains = int(num_warmup), int(num_samples), int(num_chains)
     prior = fit.prior if prior is None else prior
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
-    symmetric = _check_identified(params, free, prior)
+    n_directions = _check_identified(params, free, prior, priors)
     target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
     if adapt_mass is None:
-        adapt_mass = free != ("A",) or isinstance(prior, HierarchicalPrior)
-    moving = Free(free, _forced(prior, priors, params) if "A" in free else ())
+        adapt_mass = adapts_mass(free, prior)
+    moving = Free(free, forced_zeros(free, prior, priors or {}, params.n_states))
     settings = Settings(
         moving, int(num_warmup), float(target_accept), int(max_tree_depth), adapt_mass
     )
     keys = jax.random.split(raw_key(key), 3)
-    folder = _checked_folder(folder, keys, cohort, fit, prior, settings, num_samples, num_chains)
+    folder = _checked_folder(
+        folder, keys, cohort, fit, prior, priors, settings, num_samples, num_chains
+    )
 
     bar = tqdm(
         total=num_chains * (num_warmup + num_samples), disable=not progress, desc="NUTS", unit="it"
@@ -90,10 +103,20 @@ def sample_posterior(
         bar.close()
     if chains.stats["energy"].shape[1] < 4:
         raise KeyboardInterrupt("interrupted after fewer than 4 draws of each chain")
-    return build(keys[1:], chains, target, settings, fit, symmetric, num_predictive)
+    return build(keys[1:], chains, target, settings, fit, n_directions, num_predictive)
 
 
-def _check(cohort, fit, free, num_warmup, num_samples, num_chains, num_predictive):
+def _check(
+    cohort,
+    fit,
+    free,
+    num_warmup,
+    num_samples,
+    num_chains,
+    num_predictive,
+    target_accept,
+    max_tree_depth,
+):
     if not isinstance(fit, FitResult):
         raise TypeError(f"fit is a {type(fit).__name__}; give what fit_map or fit_em returns")
     names = (free,) if isinstance(free, str) else tuple(free)
@@ -107,9 +130,12 @@ def _check(cohort, fit, free, num_warmup, num_samples, num_chains, num_predictiv
         ("num_samples", num_samples, 4),
         ("num_chains", num_chains, 1),
         ("num_predictive", num_predictive, 0),
+        ("max_tree_depth", max_tree_depth, 1),
     ):
         if int(value) != value or value < least:
             raise ValueError(f"{name} is {value}; it must be a whole number, at least {least}")
+    if not 0 < target_accept < 1:
+        raise ValueError(f"target_accept is {target_accept}; it must be between 0 and 1")
     d = fit.params.n_channels
     if d != cohort.n_channels:
         raise ValueError(f"the fit is of {d} channels, the cohort has {cohort.n_channels}")
@@ -128,29 +154,22 @@ def _check(cohort, fit, free, num_warmup, num_samples, num_chains, num_predictiv
     return tuple(name for name in LDSParams._fields if name in names)
 
 
-def _check_identified(params, free, prior) -> bool:
-    """Whether directions of change of basis are left; a warning says which."""
+def _check_identified(params, free, prior, priors) -> int:
+    """How many directions of change of basis are left; a warning says which."""
     held = tuple(name for name in LDSParams._fields if name not in free)
     report = identifiability_report(params, held)
     if not report.n_directions:
-        return False
-    if "A" in free and not prior.is_proper:
+        return 0
+    if "A" in free and "A" not in (priors or {}) and not prior.is_proper:
         raise ValueError(
             f"the prior {prior!r} is flat, and {report.n_directions} directions of change of basis are left: the "
             "posterior is improper; hold C, or give a prior with beta > 0"
         )
     warnings.warn(f"{report}\nThe entries of A will not mix, or mean little.", stacklevel=4)
-    return True
+    return report.n_directions
 
 
-def _forced(prior, priors, params: LDSParams) -> tuple[int, ...]:
-    """Entries of A, counted by rows, that the prior forces to be zero."""
-    if not isinstance(prior, Prior) or "A" in (priors or {}):
-        return ()
-    return tuple(np.flatnonzero(prior.forced(params.n_states)).tolist())
-
-
-def _checked_folder(folder, key, cohort, fit, prior, settings, num_samples, num_chains):
+def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_samples, num_chains):
     """The folder of a run, new or of the same run."""
     if folder is None:
         return None
@@ -160,7 +179,10 @@ def _checked_folder(folder, key, cohort, fit, prior, settings, num_samples, num_
         "key": fingerprint(key),
         "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
         "fit": fingerprint(fit.params),
-        "prior": f"{type(prior).__name__} {fingerprint(prior)}",
+        "prior": f"{type(prior).__name__} {getattr(prior, 'by', '')} {fingerprint(prior)}",
+        "priors": str(
+            {k: f"{type(v).__name__} {fingerprint(v)}" for k, v in (priors or {}).items()}
+        ),
         "settings": str(tuple(settings)),
         "num_samples": int(num_samples),
         "num_chains": int(num_chains),
@@ -174,5 +196,5 @@ def _checked_folder(folder, key, cohort, fit, prior, settings, num_samples, num_
                 f"{str(folder)!r} holds a run with another {', '.join(other)}; give another folder, or delete it"
             )
     else:
-        file.write_text(json.dumps(run, indent=1))
+        write_whole(file, json.dumps(run, indent=1))
     return folder

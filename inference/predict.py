@@ -64,6 +64,8 @@ def posterior_forecast(
     d = az.group(posterior, "observed_data").sizes["channel"]
     if cohort.n_channels != d:
         raise ValueError(f"the posterior is of {d} channels, the cohort has {cohort.n_channels}")
+    if int(num_draws) != num_draws or num_draws < 1:
+        raise ValueError(f"num_draws is {num_draws}; it must be a whole number, at least 1")
     lengths = np.asarray(cohort.lengths)
     psi = np.broadcast_to(np.asarray(lengths if given is None else given), lengths.shape)
     if ((psi < 0) | (psi > lengths) | (psi != np.round(psi))).any():

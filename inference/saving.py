@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..models import Flat, GroupLaplace, Laplace, LDSParams, Prior
+from ..models.files import write_whole
 from .em import FitResult
 from .mstep import Spec
 
@@ -28,10 +29,7 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
         "objective": np.asarray(fit.objective).tolist(),
         "restarts": np.asarray(fit.restarts).tolist(),
     }
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=1))
-    part.replace(path)
-    return path
+    return write_whole(path, json.dumps(content, indent=1))
 
 
 def load_fit(path: str | os.PathLike) -> FitResult:

@@ -27,19 +27,26 @@ def diagnose(posterior: Any) -> Verdict:
     """R-hat, bulk and tail ESS, divergences, tree depth and E-BFMI of what `sample_posterior` returned."""
     data, stats = az.group(posterior, "posterior"), az.group(posterior, "sample_stats")
     table = _table(data)
+    if table.empty:
+        return Verdict(
+            False, "The chains did not move: all draws are the same. Try target_accept=0.95.", table
+        )
     n_chains, n_draws = data.sizes["chain"], data.sizes["draw"]
     is_free = table["basis_free"].to_numpy()
     entries: Any = table[~is_free]
     free: Any = table[is_free]
     problems: list[str] = []
+    hold = "Use fewer states." if data.attrs.get("free") == "A" else "Hold C, or use fewer states."
+    more = " Try more draws: num_samples, and num_warmup."
 
     def bad(part: Any) -> Any:
-        few = part[["ess_bulk", "ess_tail"]].min(axis=1) < ESS
-        return part[(part["r_hat"] > RHAT) | few]
+        enough = part[["ess_bulk", "ess_tail"]].min(axis=1) >= ESS
+        mixed = (part["r_hat"] <= RHAT) | (n_chains < 2)
+        return part[~(enough & mixed)]  # NaN is not enough
 
     def far(part: Any) -> bool:
-        """Not a matter of a few more draws."""
-        return bool((part["r_hat"] > FAR).any() or (part["ess_bulk"] < ESS / 4).any())
+        """Chains in different places: not a matter of more draws."""
+        return bool((part["r_hat"] > FAR).any())
 
     bad_entries, bad_free = bad(entries), bad(free)
     severe = far(bad_entries) or far(bad_free)
@@ -50,23 +57,20 @@ def diagnose(posterior: Any) -> Verdict:
     if len(bad_entries):
         problems.append(_unmixed(bad_entries, len(entries), "entries of the parameters"))
         if not far(bad_entries):
-            problems[-1] += " They are near it: try twice the draws (num_samples)."
-        elif len(bad_free):
-            problems[-1] += " Try more draws first (num_samples, num_warmup)."
-        else:
+            problems[-1] += more
+        elif not len(bad_free):
             problems[-1] += (
                 " What no change of basis alters has mixed: eigenvalues, Markov parameters and forecasts can be "
-                "used, single entries of A cannot. Hold C, or use fewer states."
+                f"used, single entries of A cannot. {hold}"
             )
     if len(bad_free):
         problems.append(_unmixed(bad_free, len(free), "basis-free quantities"))
         problems[-1] += (
-            " Chains in different places mean several modes: more draws will not join them, fewer states or more "
-            "parameters held may."
+            f" Chains in different places mean several modes, which more draws will not join. {hold}"
             if far(bad_free)
-            else " They are near it: try twice the draws (num_samples)."
+            else more
         )
-    problems += _sampler_problems(data, stats)
+    problems += _sampler_problems(data, stats, hold)
     l, d = int(data.attrs.get("n_states", 0)), _n_channels(posterior)
     if severe and d and l > d:
         problems.append(
@@ -76,8 +80,9 @@ def diagnose(posterior: Any) -> Verdict:
         )
     if data.attrs.get("interrupted"):
         problems.append(f"The run was interrupted after {n_draws} draws of each chain.")
+    rhat = f"R-hat at most {table['r_hat'].max():.3f}" if n_chains > 1 else "no R-hat"
     head = (
-        f"{n_chains} chains of {n_draws} draws: R-hat at most {table['r_hat'].max():.3f}, ESS at least "
+        f"{n_chains} chains of {n_draws} draws: {rhat}, ESS at least "
         f"{table['ess_bulk'].min():.0f} (bulk) and {table['ess_tail'].min():.0f} (tail), "
         f"{int(stats['diverging'].sum())} divergences, {float(stats['n_steps'].mean()):.0f} gradients a draw, "
         f"E-BFMI at least {az.bfmi(stats).min():.2f}."
@@ -112,19 +117,21 @@ def _table(data) -> pd.DataFrame:
                 {"quantity": f"{name}{where}", **{k: float(v[at]) for k, v in values.items()}}
                 | {"basis_free": name in _BASIS_FREE}
             )
-    return pd.DataFrame(rows).set_index("quantity")
+    columns = ["quantity", *found, "basis_free"]
+    return pd.DataFrame(rows, columns=columns).set_index("quantity")
 
 
 def _unmixed(bad: Any, n: int, what: str) -> str:
     worst = bad["r_hat"].idxmax() if bad["r_hat"].max() > RHAT else bad["ess_bulk"].idxmin()
     row = bad.loc[worst]
+    rhat = "" if np.isnan(row["r_hat"]) else f"R-hat {row['r_hat']:.3f}, "
     return (
         f"{len(bad)} of {n} {what} have not mixed (R-hat above {RHAT} or ESS below {ESS}); the worst is {worst}, "
-        f"R-hat {row['r_hat']:.3f}, ESS {min(row['ess_bulk'], row['ess_tail']):.0f}."
+        f"{rhat}ESS {min(row['ess_bulk'], row['ess_tail']):.0f}."
     )
 
 
-def _sampler_problems(data, stats) -> list[str]:
+def _sampler_problems(data, stats, hold: str) -> list[str]:
     problems = []
     diverging = int(stats["diverging"].sum())
     if diverging:
@@ -137,7 +144,7 @@ def _sampler_problems(data, stats) -> list[str]:
     if full > 0.01:
         problems.append(
             f"{full:.0%} of the trees were as deep as allowed (max_tree_depth = {deepest}): directions that the data "
-            "do not determine. Hold more parameters."
+            f"do not determine. {hold}"
         )
     bfmi = az.bfmi(stats)
     if (bfmi < BFMI).any():

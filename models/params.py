@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import uuid
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .files import write_whole
 
 
 class LDSParams(NamedTuple):
@@ -165,16 +166,7 @@ def save_params(path: str | os.PathLike, params: LDSParams) -> None:
     else:  # one line for each parameter
         lines = (f'"{name}": {json.dumps(X.tolist())}' for name, X in arrays.items())
         content = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
-    # A name of its own, and not tempfile's, whose files only their owner may read.
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with open(part, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, content)
 
 
 def load_params(path: str | os.PathLike) -> LDSParams:

@@ -268,6 +268,25 @@ def test_verdicts(known):
         assert part in text
 
 
+def test_verdicts_on_poor_runs(known):
+    fit, _ = known
+    rng = np.random.default_rng(0)
+    one = diagnose(posterior_of(rng.normal(size=(1, 500, 3, 3)), fit))
+    assert not one.ok and "one chain only" in str(one) and "nan" not in str(one)
+    few = str(diagnose(posterior_of(rng.normal(size=(4, 20, 3, 3)), fit)))
+    assert "more draws" in few and "modes" not in few
+    still = diagnose(posterior_of(np.broadcast_to(np.eye(3), (4, 50, 3, 3)), fit))
+    assert not still.ok and "did not move" in str(still)
+
+
+def test_forced_zeros_are_zeros_by_every_rule():
+    A = np.random.default_rng(0).normal(0.5, 0.05, size=(4, 200, 2, 2))
+    A[..., 0, 1] = 0.0
+    fit = fit_of(np.array([[0.5, 0.0], [0.5, 0.5]]))
+    row = compare_map_posterior(fit, posterior_of(A, fit)).table.loc[(0, 1)]
+    assert row["agreement"] == 1.0 and row["p_sign"] == 0.0
+
+
 def test_comparison_refuses(known):
     fit, posterior = known
     with pytest.raises(ValueError, match="3 states, the fit 2"):

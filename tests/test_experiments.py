@@ -157,6 +157,40 @@ def test_bad_files(frame, tmp_path):
         bin_labs(labs, hours=0)
 
 
+def test_ids_and_tests_are_read_as_they_are(tmp_path):
+    """001 is not 1, NA is sodium, an id is one id in every chunk, and times may have a zone."""
+    file = tmp_path / "labs.csv"
+    rows = [
+        (i, 8 * t, test, 1.0 + t)
+        for i in ("001", "1", "A7")
+        for t in range(3)
+        for test in ("NA", "K")
+    ]
+    frame = pd.DataFrame(rows, columns=["id", "time", "test", "value"])
+    more = pd.DataFrame([("1", 0, "", 1.0), ("1", 0, "note", "clotted")], columns=frame.columns)
+    for time in (
+        frame["time"],
+        pd.Timestamp("2020-01-01", tz="UTC") + pd.to_timedelta(frame["time"], unit="h"),
+    ):
+        extra = more.assign(time=time.iloc[0])
+        pd.concat([frame.assign(time=time), extra]).to_csv(file, index=False)
+        labs = read_labs(file, chunk=4)
+        assert labs.ids.tolist() == ["001", "1", "A7"] and set(labs.tests) == {"NA", "K"}
+        assert "dropped 1 values without a test" in str(labs)
+        assert "dropped test note, which has no number" in str(labs)
+        cohort = bin_labs(labs, min_panels=3).cohort
+        np.testing.assert_array_equal(cohort.sequence(1), [[1, 1], [2, 2], [3, 3]])
+
+
+def test_a_regular_grid_stays_one():
+    """8.2 - 0.2 is a little less than 8 in floating point."""
+    for first in np.arange(0, 8, 0.1).round(2):
+        times = (first + 8 * np.arange(40)).round(2)
+        frame = pd.DataFrame({"id": "a", "time": times, "test": "x", "value": np.arange(40.0)})
+        cohort = bin_labs(labs_from_frame(frame)).cohort
+        np.testing.assert_array_equal(cohort.sequence(0)[:, 0], np.arange(40.0))
+
+
 def test_the_synthetic_cohort_is_what_it_says():
     one, again = synthetic_labs(40), synthetic_labs(40)
     pd.testing.assert_frame_equal(one.frame, again.frame)
