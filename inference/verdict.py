@@ -45,8 +45,8 @@ def diagnose(posterior: Any) -> Verdict:
         return part[~(enough & mixed)]  # NaN is not enough
 
     def far(part: Any) -> bool:
-        """Chains in different places: not a matter of more draws."""
-        return bool((part["r_hat"] > FAR).any())
+        """Chains in different places: not a matter of more draws. A few draws cannot tell."""
+        return n_draws >= 100 and bool((part["r_hat"] > FAR).any())
 
     bad_entries, bad_free = bad(entries), bad(free)
     severe = far(bad_entries) or far(bad_free)
