@@ -221,20 +221,23 @@ def climb(
     n_em, reason = _FIRST if accelerate else _CHUNK, "max_iter"
     bar = tqdm(total=max_iter, disable=not progress, desc="EM", unit="it")
 
-    def keep(point: LDSParams, kind: str, before: Sequence[float]) -> None:
-        """Take a point; `before` is the objective where each of the iterations that led to it began."""
-        nonlocal params
-        params = point
+    def count(kind: str, before: Sequence[float]) -> None:
+        """Iterations; `before` is the objective where each of them began."""
         values.extend(before)
         steps[kind] += len(before)
         bar.update(len(before))
         bar.set_postfix(objective=f"{before[-1]:.4f}", kkt=f"{residual:.1e}", refresh=False)
 
+    def arrived(point: LDSParams) -> None:
+        nonlocal params
+        params = point
+
     try:
         while len(values) < max_iter:
             state, trace, k = run(params, problem, spec, min(n_em, max_iter - len(values)), tol)
             residual = float(state.residual)
-            keep(state.params, "em", np.asarray(trace)[: int(k)].tolist())
+            params = state.params
+            count("em", np.asarray(trace)[: int(k)].tolist())
             if not np.isfinite(float(state.objective)):
                 reason = "not finite"
                 break
@@ -254,7 +257,7 @@ def climb(
                         steps["basis"] += 1
                 n = min(_RUN, max_iter - len(values))
                 done = quasi_newton(
-                    params, *problem, spec, n, tol, lambda p, f: keep(p, "quasi-newton", [f])
+                    params, *problem, spec, n, tol, lambda f: count("quasi-newton", [f]), arrived
                 )
                 n_em = _BETWEEN if done > 1 else _CHUNK
     except KeyboardInterrupt:

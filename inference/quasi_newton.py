@@ -42,11 +42,12 @@ def quasi_newton(
     spec: Spec,
     max_iter: int,
     tol: float,
-    keep: Callable[[LDSParams, float], None],
+    stepped: Callable[[float], None],
+    arrived: Callable[[LDSParams], None],
 ) -> int:
     """Up to max_iter steps, fewer if the gradient is within a tenth of what EM calls optimal; how many were taken.
 
-    `keep` is given each new point and the objective at the one before, so that an interruption loses nothing.
+    `stepped` is told the objective before each step, and `arrived` the last point, also where an interruption ends it.
     """
     stats = jitted_statistics(params, data)
     gradient = jnp.linalg.solve(params.Q, stats.S10 - params.A @ stats.S00)
@@ -65,33 +66,39 @@ def quasi_newton(
         finite = np.isfinite(value) and np.isfinite(g).all()
         return (value, g) if finite else (1e300, np.zeros_like(g))
 
-    reached = [f(x0)[0]]
+    reached, last = [f(x0)[0]], x0
 
     def accept(intermediate_result):
-        x, value = intermediate_result.x, float(intermediate_result.fun)
+        nonlocal last
+        value = float(intermediate_result.fun)
         if value > reached[-1]:  # rounding, at the end
             raise StopIteration
-        keep(_params(jnp.asarray(x, params.A.dtype), **chart), constant - reached[-1])
+        last = np.array(intermediate_result.x)
+        stepped(constant - reached[-1])
         reached.append(value)
         if len(reached) > max_iter:
             raise StopIteration
 
-    if reached[0] < 1e300:
-        minimize(
-            f,
-            x0,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.stack([lower, upper], axis=1),
-            callback=accept,
-            options={
-                "maxiter": max_iter,
-                "maxfun": 4 * max_iter + 20,
-                "maxcor": _MEMORY,
-                "ftol": 1e-15,
-                "gtol": 0.1 * tol * float(jnp.sqrt(stats.n_sequences)),
-            },
-        )
+    try:
+        if reached[0] < 1e300:
+            minimize(
+                f,
+                x0,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=np.stack([lower, upper], axis=1),
+                callback=accept,
+                options={
+                    "maxiter": max_iter,
+                    "maxfun": 4 * max_iter + 20,
+                    "maxcor": _MEMORY,
+                    "ftol": 1e-15,
+                    "gtol": 0.1 * tol * float(jnp.sqrt(stats.n_sequences)),
+                },
+            )
+    finally:
+        if len(reached) > 1:
+            arrived(_params(jnp.asarray(last, params.A.dtype), **chart))
     return len(reached) - 1
 
 

@@ -26,6 +26,13 @@ def relative_error(actual, wanted) -> float:
     return float(np.abs(actual - wanted).max(initial=0.0) / (scale if scale > 0 else 1.0))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled_programs():
+    """Each holds some of the memory maps that a process may have; thousands of programs crash the compiler."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def close(record_property):
     """close(what, actual, wanted, rtol): assert, and keep the error for the summary.
