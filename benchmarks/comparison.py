@@ -56,7 +56,7 @@ def main():
     print(diagnose(posterior), "\n")
     comparison = compare_map_posterior(fit, posterior, truth=true.A)
     print(comparison, "\n", flush=True)
-    path = regularization_path(cohort, 5, init=true, hold=("C",), n_betas=15, tol=1e-3)
+    path = regularization_path(cohort, 5, init=true, hold=("C",), n_betas=15)
     figures = {
         "transition": plot_transition(comparison),
         "forest": plot_forest(comparison),

@@ -58,7 +58,6 @@ def fit_job(
             n_betas=8,
             n_folds=3,
             seed=seed,
-            tol=1e-3,
             max_iter=200,
             progress=progress,
         )

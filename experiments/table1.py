@@ -55,8 +55,8 @@ class Plan(NamedTuple):
     repetitions: int = 10
     n_starts: int = 3
     n_betas: int = 8
-    max_iter: int = 300
-    tol: float = 1e-3
+    max_iter: int = 200
+    tol: float = 1e-4
     seed: int = 0
 
 

@@ -58,6 +58,11 @@ class FitResult(NamedTuple):
         """Whether Ctrl-C ended it."""
         return self.reason == _REASONS["interrupted"]
 
+    @property
+    def drifted(self) -> bool:
+        """Whether a drift of single states' scales ended it."""
+        return self.reason.startswith("stopped: the scales")
+
 
 class State(NamedTuple):
     """Between two EM iterations."""
