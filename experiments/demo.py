@@ -34,7 +34,7 @@ def run_demo(
     train = cohort.take(range(patients)).standardize()
     test = cohort.take(range(patients, len(cohort))).standardize_like(train)
 
-    olds = fit_em(train, n_states, tol=1e-3, max_iter=300, seed=seed)
+    olds = fit_em(train, n_states, max_iter=300, seed=seed)
     if olds.interrupted:
         raise KeyboardInterrupt
     say(f"OLDS: {olds.reason}")

@@ -93,9 +93,7 @@ def path_job(
     cohort: Cohort, folder: Path, n_states: int, n_betas: int, *, say: Say, progress: bool
 ):
     """path.csv, path.png."""
-    path = regularization_path(
-        cohort, n_states, n_betas=n_betas, tol=1e-3, max_iter=200, progress=progress
-    )
+    path = regularization_path(cohort, n_states, n_betas=n_betas, max_iter=200, progress=progress)
     path.table().to_csv(folder / "path.csv", index=False)
     plot_path(path).savefig(folder / "path.png", dpi=150)
     say(path.table().to_string(index=False, float_format=lambda x: f"{x:.4g}"))
