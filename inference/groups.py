@@ -73,6 +73,7 @@ def build(
         "directions_left": n_directions,
         "max_tree_depth": settings.max_tree_depth,
         "interrupted": int(chains.interrupted),
+        "fit_converged": int(fit.converged),
         "fit_reason": fit.reason,
     }
     stats = {

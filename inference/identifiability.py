@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import null_space
 from scipy.optimize import linear_sum_assignment
 
-from ..models import LDSParams
+from ..models import LDSParams, change_basis
 
 _TOLERANCE = 1e-8  # relative, on singular values and on distances from the null space
 
@@ -22,7 +22,7 @@ class Identifiability(NamedTuple):
 
     held: tuple[str, ...]
     n_directions: int  # 0: the likelihood pins the basis, locally
-    generators: np.ndarray  # (n_directions, l, l), orthonormal: W = exp(tX) leaves all that is held
+    generators: np.ndarray  # (n_directions, l, l), of norm 1: W = exp(tX) leaves all that is held
     named: tuple[str, ...]  # elementary directions among them
 
     def __str__(self) -> str:
@@ -61,13 +61,18 @@ def identifiability_report(params: LDSParams, held: Sequence[str] = ()) -> Ident
         raise ValueError(f"held names {unknown[0]!r}; it may name {', '.join(LDSParams._fields)}")
     host = LDSParams(*(np.asarray(x, float) for x in params))
     l = host.A.shape[0]
+    # in units in which the states' noise is alike: what is small is not what is flat
+    scale = np.sqrt(np.diagonal(host.Q))
+    host = LDSParams(*(np.asarray(x) for x in change_basis(host, np.diag(1 / scale))))
     units = np.eye(l * l).reshape(-1, l, l)
     free = np.eye(l * l)
     if held:
         columns = [np.concatenate([c.ravel() for c in _changes(host, X, held)]) for X in units]
         free = null_space(np.stack(columns, axis=1), rcond=_TOLERANCE).T
     names = _names(free, host, held)
-    return Identifiability(held, len(free), free.reshape(-1, l, l), names)
+    back = free.reshape(-1, l, l) * scale[:, None] / scale
+    size = np.linalg.norm(back, axis=(1, 2), keepdims=True)
+    return Identifiability(held, len(free), back / np.where(size > 0, size, 1.0), names)
 
 
 def _changes(p: LDSParams, X: np.ndarray, held: Iterable[str]) -> Iterator[np.ndarray]:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from . import draws as az
+from .quantities import ACTIVE
 
 RHAT, ESS, BFMI = 1.01, 400, 0.3  # Vehtari et al. (2021); Betancourt (2016)
 FAR = 1.05  # an R-hat that more draws alone will hardly mend
@@ -71,6 +72,7 @@ def diagnose(posterior: Any) -> Verdict:
             else more
         )
     problems += _sampler_problems(data, stats, hold)
+    problems += _model_problems(data)
     l, d = int(data.attrs.get("n_states", 0)), _n_channels(posterior)
     if severe and d and l > d:
         problems.append(
@@ -152,6 +154,32 @@ def _sampler_problems(data, stats, hold: str) -> list[str]:
             f"E-BFMI is {bfmi.min():.2f}, below {BFMI}: energies are explored slowly, as with heavy tails. Try more "
             "draws, or a prior with lighter tails."
         )
+    return problems
+
+
+def _model_problems(data) -> list[str]:
+    """What is wrong with the question, however well it was sampled."""
+    problems = []
+    if not data.attrs.get("fit_converged", 1):
+        problems.append(
+            f"The fit that these draws are around had not converged ({data.attrs.get('fit_reason')}): what is held is "
+            "held at the wrong values."
+        )
+    left = int(data.attrs.get("directions_left", 0))
+    if left:
+        problems.append(
+            f"{left} directions of change of basis are left open by the likelihood (see identifiability_report): along "
+            "them the entries of A follow from the prior."
+        )
+    if "active_states" in data:
+        l, active = int(data.attrs.get("n_states", 0)), data["active_states"].values
+        if l > active.max():
+            low, high = int(active.min()), int(active.max())
+            span = f"{low}" if low == high else f"{low} to {high}"
+            problems.append(
+                f"Of the {l} states no draw uses more than {high} ({span} eigenvalues of A have a modulus of at least "
+                f"{ACTIVE}): rows and columns of the others follow from the prior. Fit {high} states."
+            )
     return problems
 
 

@@ -279,6 +279,29 @@ def test_verdicts_on_poor_runs(known):
     assert not still.ok and "did not move" in str(still)
 
 
+def test_verdicts_on_the_question(known):
+    """Draws may be sound, and still be of a model with a state too many, around no fit, or in no basis."""
+    fit, posterior = known
+    base = az.group(posterior, "posterior")["A"].values * np.array([1.0, 1.0, 0.0])
+    base[..., 2] = 0.01 * np.random.default_rng(0).normal(size=base.shape[:-1])
+    text = str(diagnose(posterior_of(base, fit)))
+    assert "no draw uses more than 2" in text and "Fit 2 states" in text
+    groups = {k: az.group(posterior, k) for k in ("posterior", "observed_data", "sample_stats")}
+    why = {"directions_left": 6, "fit_converged": 0, "fit_reason": "stopped"}
+    groups["posterior"] = groups["posterior"].assign_attrs(why)
+    text = str(diagnose(az.assemble(groups)))
+    assert "6 directions" in text and "had not converged (stopped)" in text
+
+
+def test_scales_are_not_symmetries():
+    """States of very different scales are told apart as well as others."""
+    params = host(oracles.random_params(np.random.default_rng(0), 4, 2))
+    moved = host(change_basis(params, np.diag([1.0, 1e-5, 1e3, 1e-2])))
+    for held in (("Q", "V1"), ("C",), ("Q",), ()):
+        counts = [identifiability_report(p, held).n_directions for p in (params, moved)]
+        assert counts[0] == counts[1]
+
+
 def test_forced_zeros_are_zeros_by_every_rule():
     A = np.random.default_rng(0).normal(0.5, 0.05, size=(4, 200, 2, 2))
     A[..., 0, 1] = 0.0
