@@ -198,7 +198,8 @@ def _correlation(Q: Array, S: Array) -> Array:
     """A correlation matrix with no smaller likelihood than Q, for a residual covariance S.
 
     The natural gradient S - Q, less its part Q D Q (D diagonal) that would change the diagonal, with the best of a
-    few lengths. Nothing moves only where log |Q| + tr Q^-1 S is stationary among correlation matrices.
+    few lengths. Nothing moves only where log |Q| + tr Q^-1 S is stationary among correlation matrices, or at the floor
+    of a millionth, below which no eigenvalue goes.
     """
     E = S - Q
     E = E - Q * jnp.linalg.solve(Q * Q, jnp.diagonal(E)) @ Q
@@ -209,6 +210,8 @@ def _correlation(Q: Array, S: Array) -> Array:
         chol = jnp.linalg.cholesky(Q + length * E)
         value = 2 * jnp.log(jnp.diagonal(chol)).sum()
         value = value + jnp.trace(jax.scipy.linalg.cho_solve((chol, True), S))
-        return jnp.where(jnp.isfinite(value), value, jnp.inf)
+        floor = 1e-6 * jnp.eye(len(Q), dtype=Q.dtype)
+        above = jnp.isfinite(jnp.linalg.cholesky(Q + length * E - floor)).all() | (length == 0)
+        return jnp.where(jnp.isfinite(value) & above, value, jnp.inf)
 
     return sym(Q + lengths[jnp.argmin(jax.vmap(loss)(lengths))] * E)
