@@ -116,7 +116,7 @@ def remove(folder: Path, *names: str) -> None:
 
 
 def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
-    """The cohort, standardised, and what was kept and dropped."""
+    """The cohort, in its units, and what was kept and dropped."""
     from .labs import bin_labs, read_labs
 
     wanted: Any = [t.strip() for t in tests.split(",") if t.strip()] or None
@@ -131,9 +131,10 @@ def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
 
 def save_source(out: Path, options: dict) -> None:
     """How the data were read, so that later commands on the folder read them again in the same way."""
-    (out / "source.json").write_text(
-        json.dumps({k: str(v) if isinstance(v, Path) else v for k, v in options.items()}, indent=1)
-    )
+    from ..models.files import write_whole
+
+    plain = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
+    write_whole(out / "source.json", json.dumps(plain, indent=1))
 
 
 def from_folder(folder: Path):
@@ -175,7 +176,7 @@ def fit(
     from .jobs import fit_job
 
     penalty = _beta(beta)
-    folder = folder_for(out, force, "fit.json")
+    folder = folder_for(out, force, "fit.json", *AFTER_A_FIT)
     options = dict(
         data=data.absolute(), kind=kind, id=id, time=time, test=test, value=value, tests=tests, hours=hours,
         panels=panels, gaps=gaps,
@@ -356,7 +357,7 @@ def demo(
     """
     from .demo import run_demo
 
-    folder = folder_for(out, force, "report.html")
+    folder = folder_for(out, force, "fit.json", *AFTER_A_FIT)
     remove(folder, *AFTER_A_FIT)
     run_demo(
         folder, patients=patients, n_states=states, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say,

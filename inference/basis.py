@@ -9,6 +9,11 @@ from ..models import LDSParams, Prior, change_basis
 _MAX_CONDITION = 1e4  # of W: a basis that is nearly degenerate gains little and costs precision
 
 
+def level(params: LDSParams) -> LDSParams:
+    """The same model with states of one scale: the diagonal of Q is 1."""
+    return change_basis(params, jnp.diag(1 / jnp.sqrt(jnp.diagonal(params.Q))))
+
+
 def basis_step(params: LDSParams, prior: Prior) -> tuple[LDSParams, Array, float]:
     """The best of a few bases z → Wz, W, and by how much it lowers the penalty (0: the basis is kept).
 

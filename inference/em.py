@@ -24,7 +24,7 @@ from ..models import (
     prepare,
     statistics,
 )
-from .basis import basis_step
+from .basis import basis_step, level
 from .checks import check_arguments, scale_ratio, warnings_of
 from .initial import initial_params
 from .mstep import Floors, Spec, floors_below, m_step, stationarity
@@ -61,7 +61,7 @@ class FitResult(NamedTuple):
     @property
     def drifted(self) -> bool:
         """Whether a drift of single states' scales ended it."""
-        return self.reason.startswith("stopped: the scales")
+        return self.reason.startswith(_REASONS["drift"].split("{")[0])
 
 
 class State(NamedTuple):
@@ -193,7 +193,7 @@ def _admissible(params: LDSParams, prior: Prior, Q: str) -> LDSParams:
         params = change_basis(params, jnp.linalg.inv(jnp.linalg.cholesky(params.Q)))
         params = params._replace(Q=jnp.eye(params.n_states, dtype=params.Q.dtype))
     elif Q == "unit diagonal":
-        params = change_basis(params, jnp.diag(1 / jnp.sqrt(jnp.diagonal(params.Q))))
+        params = level(params)
     return params._replace(A=prior.prox(params.A, 0.0))
 
 

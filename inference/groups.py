@@ -52,17 +52,13 @@ def build(
         sites |= _aligned(sites, params, kind)
     full = {name: sites.get(name, np.asarray(x)) for name, x in params._asdict().items()}
     of_sequence = _log_likelihood(full, cohort, free)
+    invariant = basis_free(full["A"], full["C"], full["V1"])
     posterior = {
         **sites,
-        **basis_free(full["A"], full["C"], full["V1"]),
+        # without draws they are constants, which no diagnostic can judge
+        **{k: x for k, x in invariant.items() if x.ndim == 2 + len(az.DIMS.get(k, ()))},
         "log_likelihood_total": of_sequence.sum(-1),
     }
-    if "A" not in free:  # constants, which no diagnostic can judge
-        for name in ("eigenvalue_modulus", "eigenvalue_real", "eigenvalue_imag"):
-            posterior.pop(name)
-        posterior.pop("spectral_radius"), posterior.pop("active_states")
-    if not {"A", "C", "V1"} & set(free):
-        posterior.pop("markov")
     attrs = {
         "inference_library": "sparse-lds",
         "free": " ".join(free),
@@ -199,17 +195,13 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
     }
 
 
-def posterior_params(
-    posterior: Any, n: int | None = None
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """All parameters, and which of them are draws (n, ...): spread evenly over the draws, all of them by default."""
+def posterior_params(posterior: Any, n: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All parameters, and which of them are draws: at most n of them (n, ...), spread evenly over all."""
     data, constant = az.group(posterior, "posterior"), az.group(posterior, "constant_data")
     free = tuple(str(data.attrs["free"]).split())
     chains, draws = data.sizes["chain"], data.sizes["draw"]
     total = chains * draws
-    kept = np.unique(
-        np.linspace(0, total - 1, total if n is None else min(n, total)).round().astype(int)
-    )
+    kept = np.unique(np.linspace(0, total - 1, min(n, total)).round().astype(int))
     full: dict[str, Any] = {}
     for name in LDSParams._fields:
         if name in free:

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.linalg import null_space
 from scipy.optimize import linear_sum_assignment
 
-from ..models import LDSParams, change_basis
+from ..models import LDSParams
+from .basis import level
 
 _TOLERANCE = 1e-8  # relative, on singular values and on distances from the null space
 
@@ -63,7 +64,7 @@ def identifiability_report(params: LDSParams, held: Sequence[str] = ()) -> Ident
     l = host.A.shape[0]
     # in units in which the states' noise is alike: what is small is not what is flat
     scale = np.sqrt(np.diagonal(host.Q))
-    host = LDSParams(*(np.asarray(x) for x in change_basis(host, np.diag(1 / scale))))
+    host = LDSParams(*(np.asarray(x) for x in level(host)))
     units = np.eye(l * l).reshape(-1, l, l)
     free = np.eye(l * l)
     if held:

@@ -8,16 +8,8 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..models import (
-    Cohort,
-    Flat,
-    Laplace,
-    LDSParams,
-    Prior,
-    change_basis,
-    jitted_statistics,
-    prepare,
-)
+from ..models import Cohort, Flat, Laplace, LDSParams, Prior, jitted_statistics, prepare
+from .basis import level
 from .em import FitResult, fit_map
 from .proximal import beta_max
 
@@ -75,7 +67,7 @@ def regularization_path(
 
     `prior` gives the kind of penalty, and relative weights in its own β (`Laplace(1.0)` by default). The grid is
     geometric, from the smallest β at which A = 0 is optimal where all else fits A = 0, down to `smallest` times that,
-    unless `betas` gives it. Takes the options of `fit_map`; a looser `tol` is not to be had: fits would count as
+    unless `betas` gives it. Takes the options of `fit_map`; with a `tol` looser than its default, fits count as
     converged where their neighbour ended, and fall behind. Ctrl-C returns the fits that are done.
 
     The fits go from the smallest β up. From the largest down, as is usual for convex problems, they were seen to end in
@@ -109,14 +101,10 @@ def regularization_path(
         if fit.interrupted:
             break
         fits[beta] = fit
-        start = _level(fit.params) if fit.drifted else fit.params
+        # a fit that starts from a drift would stop at once
+        start = level(fit.params) if fit.drifted else fit.params
     done = sorted(fits, reverse=True)
     return Path(np.array(done), tuple(fits[beta] for beta in done))
-
-
-def _level(params: LDSParams) -> LDSParams:
-    """The same model with states of one scale: a fit that starts from a drift would stop at once."""
-    return change_basis(params, jnp.diag(1 / jnp.sqrt(jnp.diagonal(params.Q))))
 
 
 def _largest(cohort: Cohort, params: LDSParams, prior: Prior) -> float:

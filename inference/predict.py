@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 
 from ..models import Cohort, kalman_filter
+from ..models.forecast import check_request
+from ..models.simulate import sample_paths
 from . import draws as az
 from .groups import each_draw, posterior_params
 
@@ -59,21 +61,16 @@ def posterior_forecast(
 
     `cohort` may be another one than that the posterior was sampled on, with the same channels in the same units.
     """
-    if not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise ValueError(f"horizon is {horizon}; it must be a whole number, at least 1")
     d = az.group(posterior, "observed_data").sizes["channel"]
     if cohort.n_channels != d:
         raise ValueError(f"the posterior is of {d} channels, the cohort has {cohort.n_channels}")
     if int(num_draws) != num_draws or num_draws < 1:
         raise ValueError(f"num_draws is {num_draws}; it must be a whole number, at least 1")
-    lengths = np.asarray(cohort.lengths)
-    psi = np.broadcast_to(np.asarray(lengths if given is None else given), lengths.shape)
-    if ((psi < 0) | (psi > lengths) | (psi != np.round(psi))).any():
-        raise ValueError(f"given is {given}; it must be whole numbers from 0 to the lengths")
+    psi = check_request(cohort, horizon, given)
     full, free = posterior_params(posterior, num_draws)
     keys = jax.random.split(key, len(full[free[0]]))
-    paths = _paths(keys, full, cohort, jnp.asarray(psi, int), free, int(horizon))
-    return PosteriorForecast(np.asarray(paths), psi.astype(int))
+    paths = _paths(keys, full, cohort, psi, free, int(horizon))
+    return PosteriorForecast(np.asarray(paths), np.asarray(psi))
 
 
 @partial(jax.jit, static_argnames=("free", "horizon"))
@@ -83,17 +80,10 @@ def _paths(keys, full, cohort: Cohort, psi, free, horizon):
     def one(params, key):
         filtered = kalman_filter(params, cohort)
         m, P = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
-        A, C, Q, R, _, _ = params
-        first, rest = jax.random.split(key)
-        z = m + (jnp.linalg.cholesky(P) @ jax.random.normal(first, (*m.shape, 1), m.dtype))[..., 0]
-        LQ, LR = jnp.linalg.cholesky(Q), jnp.linalg.cholesky(R)
 
-        def step(z, key):
-            for_y, for_z = jax.random.split(key)
-            y = z @ C.T + jax.random.normal(for_y, (len(z), C.shape[0]), z.dtype) @ LR.T
-            return z @ A.T + jax.random.normal(for_z, z.shape, z.dtype) @ LQ.T, y
+        def path(key, m, P):
+            return sample_paths(key, params._replace(pi1=m, V1=P), (), horizon)[1]
 
-        _, y = lax.scan(step, z, jax.random.split(rest, horizon))
-        return jnp.swapaxes(y, 0, 1)
+        return jax.vmap(path)(jax.random.split(key, len(m)), m, P)
 
     return each_draw(one, full, free, keys)

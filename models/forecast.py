@@ -29,6 +29,15 @@ def forecast(
 
     E[y_{ψ+h}] = C A^h z_{ψ|ψ}. `given` is one ψ or one for each sequence, from 0 (the prior alone) to T_n.
     """
+    psi = check_request(cohort, horizon, given)
+    filtered = kalman_filter(params, cohort)
+    n = jnp.arange(cohort.n_sequences)
+    start = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
+    return _extrapolate(params, *start, int(horizon))
+
+
+def check_request(cohort: Cohort, horizon: int, given: ArrayLike | None) -> Array:
+    """ψ of each sequence, (N,), or an error that names what cannot be forecast."""
     if not isinstance(horizon, int | np.integer) or horizon < 1:
         raise ValueError(f"horizon is {horizon}; it must be a whole number, at least 1")
     given = cohort.lengths if given is None else given
@@ -42,11 +51,7 @@ def forecast(
                 f"given is {psi[n]} for sequence {cohort.ids[n]!r} of length {lengths[n]}; "
                 "it must be a whole number from 0 to the length"
             )
-    filtered = kalman_filter(params, cohort)
-    psi = jnp.broadcast_to(jnp.asarray(given, int), (cohort.n_sequences,))
-    n = jnp.arange(cohort.n_sequences)
-    start = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
-    return _extrapolate(params, *start, int(horizon))
+    return jnp.broadcast_to(jnp.asarray(given, int), (cohort.n_sequences,))
 
 
 @functools.partial(jax.jit, static_argnames="horizon")
