@@ -14,15 +14,17 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
-from sparse_lds.inference import (
-    compare_map_posterior,
-    diagnose,
-    fit_map,
+from sparse_lds.experiments.figures import (
     plot_eigenvalues,
     plot_forecast_fan,
     plot_forest,
     plot_path,
     plot_transition,
+)
+from sparse_lds.inference import (
+    compare_map_posterior,
+    diagnose,
+    fit_map,
     regularization_path,
     sample_posterior,
 )

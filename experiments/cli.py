@@ -139,7 +139,7 @@ def save_source(out: Path, options: dict) -> None:
 
 def from_folder(folder: Path):
     """Cohort and fit of an earlier `fit`."""
-    from ..inference.saving import load_fit
+    from .saving import load_fit
 
     source = folder / "source.json"
     if not source.exists():
@@ -250,8 +250,8 @@ def compare(
 
     Example: sparse-lds compare results/mine --epsilon 0.1
     """
-    from ..inference import load_posterior
     from .jobs import compare_job
+    from .saving import load_posterior
 
     cohort, found, log = from_folder(folder)
     folder_for(folder, force, "comparison.csv", "report.html")
@@ -282,8 +282,8 @@ def forecast(
 
     Example: sparse-lds forecast results/mine --horizon 6
     """
-    from ..inference import load_posterior
     from .jobs import forecast_job
+    from .saving import load_posterior
 
     cohort, found, _ = from_folder(folder)
     folder_for(folder, force, "forecast.csv")

@@ -17,23 +17,24 @@ from ..inference import (
     fit_em,
     fit_map,
     identifiability_report,
+    posterior_forecast,
+    regularization_path,
+    sample_posterior,
+    select,
+)
+from ..inference.comparison import check_belongs
+from ..inference.draws import group
+from ..models import Cohort, Laplace, LDSParams, forecast, save_params
+from ..models.files import write_whole
+from .figures import (
     plot_eigenvalues,
     plot_forecast_fan,
     plot_forest,
     plot_path,
     plot_transition,
-    posterior_forecast,
-    regularization_path,
-    sample_posterior,
-    save_posterior,
-    select,
 )
-from ..inference.comparison import check_belongs
-from ..inference.draws import group
-from ..inference.saving import save_fit
-from ..models import Cohort, Laplace, LDSParams, forecast, save_params
-from ..models.files import write_whole
 from .report import Report
+from .saving import save_fit, save_posterior
 
 Say = Callable[[str], None]
 

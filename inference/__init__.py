@@ -2,17 +2,10 @@
 
 from .comparison import Comparison as Comparison
 from .comparison import compare_map_posterior as compare_map_posterior
-from .draws import load_posterior as load_posterior
-from .draws import save_posterior as save_posterior
 from .em import FitResult as FitResult
 from .em import fit_em as fit_em
 from .em import fit_map as fit_map
 from .em import relaxed_fit as relaxed_fit
-from .figures import plot_eigenvalues as plot_eigenvalues
-from .figures import plot_forecast_fan as plot_forecast_fan
-from .figures import plot_forest as plot_forest
-from .figures import plot_path as plot_path
-from .figures import plot_transition as plot_transition
 from .identifiability import identifiability_report as identifiability_report
 from .initial import initial_params as initial_params
 from .path import Path as Path

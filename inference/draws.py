@@ -1,9 +1,7 @@
 """Posterior draws as ArviZ's own object, in one code path for ArviZ 0.23 (InferenceData) and 1.x (DataTree)."""
 
-import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,29 +98,8 @@ def group(result: Any, name: str) -> xr.Dataset:
     return found if isinstance(found, xr.Dataset) else found.to_dataset()
 
 
-def has_group(result: Any, name: str) -> bool:
-    return name in (result.groups() if _OLD else result.children)
-
-
-def save_posterior(result: Any, path: str | os.PathLike) -> Path:
-    """To netCDF, which either version of ArviZ, xarray and other tools read."""
-    path = Path(path)
-    unfinished = path.with_name(path.name + ".part")
-    result.to_netcdf(str(unfinished), engine="h5netcdf")
-    unfinished.replace(path)
-    return path
-
-
-def load_posterior(path: str | os.PathLike) -> Any:
-    """What `save_posterior` wrote, in memory: the file may be moved or deleted."""
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    found = az.from_netcdf(str(path), engine="h5netcdf")
-    names = found.groups() if _OLD else found.children
-    groups = {name: group(found, name).load() for name in names}
-    if not _OLD:
-        found.close()
-    return assemble(groups)
+def group_names(result: Any) -> list[str]:
+    return list(result.groups() if _OLD else result.children)
 
 
 def hdi(data: xr.Dataset, prob: float) -> xr.Dataset:

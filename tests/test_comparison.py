@@ -7,15 +7,17 @@ import oracles
 import pytest
 from scipy.linalg import expm
 
-from sparse_lds.inference import (
-    compare_map_posterior,
-    diagnose,
-    identifiability_report,
+from sparse_lds.experiments.figures import (
     plot_eigenvalues,
     plot_forecast_fan,
     plot_forest,
     plot_path,
     plot_transition,
+)
+from sparse_lds.inference import (
+    compare_map_posterior,
+    diagnose,
+    identifiability_report,
 )
 from sparse_lds.inference import draws as az
 from sparse_lds.inference.comparison import _confusion, _scores, sparse_summary

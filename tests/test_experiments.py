@@ -23,9 +23,9 @@ from sparse_lds.experiments.protocol import (
     paired_p,
     var1_forecaster,
 )
+from sparse_lds.experiments.saving import load_fit, load_posterior, save_fit
 from sparse_lds.experiments.synthetic import synthetic_labs
-from sparse_lds.inference import fit_map, load_posterior
-from sparse_lds.inference.saving import load_fit, save_fit
+from sparse_lds.inference import fit_map
 from sparse_lds.models import Cohort, GroupLaplace, Laplace, LDSParams, forecast
 
 

@@ -9,12 +9,9 @@ from jax import Array
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
+from ..inference import Comparison, FitResult, Path, posterior_forecast
+from ..inference import draws as az
 from ..models import Cohort, forecast
-from . import draws as az
-from .comparison import Comparison
-from .em import FitResult
-from .path import Path
-from .predict import posterior_forecast
 
 _MAP, _POSTERIOR = "C3", "C0"
 

@@ -1,4 +1,4 @@
-"""A fit as a JSON file: readable, exact in doubles, and enough to go on from."""
+"""Fits as JSON files, readable and exact in doubles, and posteriors as netCDF: enough to go on from."""
 
 import json
 import os
@@ -8,10 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..inference import FitResult
+from ..inference import draws as az
+from ..inference.mstep import Spec
 from ..models import Flat, GroupLaplace, Laplace, LDSParams, Prior
 from ..models.files import write_whole
-from .em import FitResult
-from .mstep import Spec
 
 
 def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
@@ -79,3 +80,22 @@ def _prior_from_json(found: dict[str, Any]) -> Prior:
     if found["kind"] == "GroupLaplace":
         return GroupLaplace(found["beta"], found["by"])
     return Laplace(found["beta"])
+
+
+def save_posterior(result: Any, path: str | os.PathLike) -> Path:
+    """To netCDF, which either version of ArviZ, xarray and other tools read."""
+    path = Path(path)
+    unfinished = path.with_name(path.name + ".part")
+    result.to_netcdf(str(unfinished), engine="h5netcdf")
+    unfinished.replace(path)
+    return path
+
+
+def load_posterior(path: str | os.PathLike) -> Any:
+    """What `save_posterior` wrote, in memory: the file may be moved or deleted."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    found = az.az.from_netcdf(str(path), engine="h5netcdf")
+    groups = {name: az.group(found, name).load() for name in az.group_names(found)}
+    found.close()
+    return az.assemble(groups)
