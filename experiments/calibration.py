@@ -120,7 +120,7 @@ def calibrate(
             cohort=cohort, prepared=prepare(cohort, params.A.dtype), params=start
         )
         chains = run_chains(
-            raw_key(for_chain), target, settings, n_draws * thin, 1, None, lambda c, n: None
+            raw_key(for_chain), target, settings, n_draws * thin, 1, None, lambda n: None
         )
         row = {}
         for name in names.names:

@@ -37,6 +37,9 @@ from .report import Report
 from .saving import save_fit, save_posterior
 
 Say = Callable[[str], None]
+_BASIS = (
+    "identity"  # Q of penalised fits: with Q free the penalty on A has no minimum, and scales drift
+)
 
 
 def fit_job(
@@ -59,7 +62,8 @@ def fit_job(
             n_betas=8,
             n_folds=3,
             seed=seed,
-            max_iter=200,
+            max_iter=500,
+            Q=_BASIS,
             progress=progress,
         )
         chosen.table.to_csv(folder / "selection.csv", index=False)
@@ -67,11 +71,11 @@ def fit_job(
         if chosen.fit.interrupted:
             raise KeyboardInterrupt
         say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
-        fit = fit_map(cohort, n_states, Laplace(beta), init=chosen.fit.params, **options)
+        fit = fit_map(cohort, n_states, Laplace(beta), init=chosen.fit.params, Q=_BASIS, **options)
     elif beta == 0:
         fit = fit_em(cohort, n_states, **options)
     else:
-        fit = fit_map(cohort, n_states, Laplace(beta), **options)
+        fit = fit_map(cohort, n_states, Laplace(beta), Q=_BASIS, **options)
     if fit.interrupted:
         raise KeyboardInterrupt
     save_fit(folder / "fit.json", fit)
@@ -94,7 +98,7 @@ def path_job(
     cohort: Cohort, folder: Path, n_states: int, n_betas: int, *, say: Say, progress: bool
 ):
     """path.csv, path.png."""
-    path = regularization_path(cohort, n_states, n_betas=n_betas, max_iter=200, progress=progress)
+    path = regularization_path(cohort, n_states, n_betas=n_betas, Q=_BASIS, progress=progress)
     path.table().to_csv(folder / "path.csv", index=False)
     plot_path(path).savefig(folder / "path.png", dpi=150)
     say(path.table().to_string(index=False, float_format=lambda x: f"{x:.4g}"))

@@ -1,8 +1,11 @@
 """Exact basis steps: z → Wz leaves the likelihood as it is, so any W that lowers the penalty is a gain for free."""
 
+from collections.abc import Iterator
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.linalg import schur
 
 from ..models import LDSParams, Prior, change_basis
 
@@ -14,32 +17,93 @@ def level(params: LDSParams) -> LDSParams:
     return change_basis(params, jnp.diag(1 / jnp.sqrt(jnp.diagonal(params.Q))))
 
 
-def basis_step(params: LDSParams, prior: Prior) -> tuple[LDSParams, Array, float]:
+def basis_step(
+    params: LDSParams, prior: Prior, rotations: bool = False
+) -> tuple[LDSParams, Array, float]:
     """The best of a few bases z → Wz, W, and by how much it lowers the penalty (0: the basis is kept).
 
     Candidates: the states rescaled one by one (ℓ1 matrix balancing), and the real block-diagonal eigenbasis of A, where
-    ‖A‖₁ is near its infimum Σ |λ_i| over all bases.
+    ‖A‖₁ is near its infimum Σ |λ_i| over all bases. With `rotations` W is orthogonal, which keeps Q = I: turns of A
+    as it is and of its Schur form, plane by plane.
     """
     A = np.asarray(params.A, float)
     best, best_W, gain = params, jnp.eye(len(A), dtype=params.A.dtype), 0.0
     before = float(prior.value(A))
-    for W, A_new in _candidates(A, eigenbasis=np.ndim(prior.beta) == 0):
+    uniform = np.ndim(prior.beta) == 0
+    for W, A_new in _rotations(A, uniform) if rotations else _candidates(A, uniform):
         condition = np.linalg.cond(W)
         lower = before - float(prior.value(A_new))
         if condition < _MAX_CONDITION and lower > max(gain, 1e-9 * (1 + before)):
             best_W = jnp.asarray(W, params.A.dtype)
             moved = change_basis(params, best_W)
+            if rotations:
+                moved = moved._replace(Q=params.Q)  # I but for rounding
             best, gain = moved._replace(A=jnp.asarray(A_new, params.A.dtype)), lower
     return best, best_W, gain
 
 
-def _candidates(A: np.ndarray, eigenbasis: bool):
+Basis = tuple[np.ndarray, np.ndarray]  # W, and W A W^-1
+
+
+def _candidates(A: np.ndarray, uniform: bool) -> Iterator[Basis]:
     d = _balance(A)
     yield np.diag(d), A * d[:, None] / d
-    if eigenbasis:  # a penalty that differs between entries need not gain from a diagonal A
+    if uniform:  # a penalty that differs between entries need not gain from a diagonal A
         V, D = _block_eigenbasis(A)
         if np.isfinite(V).all() and np.linalg.cond(V) < _MAX_CONDITION:
             yield np.linalg.inv(V), D
+
+
+def _rotations(A: np.ndarray, uniform: bool) -> Iterator[Basis]:
+    if uniform:
+        yield _turn(A, np.eye(len(A)))
+        T, U = schur(A, output="real")[:2]
+        yield _turn(T, U.T)
+
+
+def _turn(A: np.ndarray, W: np.ndarray, sweeps: int = 20) -> Basis:
+    """‖W A W'‖₁ lowered by turns in the planes of two states, to where an entry is zero.
+
+    An entry outside of the plane's 2 x 2 block is a cos θ + b sin θ; where none is zero the sum of their magnitudes is
+    concave in θ, so its minima have a zero. Entries of the block are e + f cos 2θ + g sin 2θ.
+    """
+    A, l = A.copy(), len(A)
+    for _ in range(sweeps):
+        before = np.abs(A).sum()
+        for i in range(l):
+            for j in range(i):
+                rest = np.setdiff1d(range(l), (i, j))
+                a, b = (np.append(A[k, rest], A[rest, k]) for k in (i, j))
+                angles = [np.arctan2(-a, b), _block_angles(A[np.ix_((i, j), (i, j))]), [0.0]]
+                theta = np.concatenate(angles)
+                turns = np.array([[np.cos(theta), np.sin(theta)], [-np.sin(theta), np.cos(theta)]])
+                outside = np.abs(np.einsum("pqk,qm->kpm", turns, np.array([a, b]))).sum((1, 2))
+                block = np.einsum("pqk,qr,srk->kps", turns, A[np.ix_((i, j), (i, j))], turns)
+                penalty = outside + np.abs(block).sum((1, 2))
+                k = int(np.argmin(penalty))
+                if penalty[k] < penalty[-1] * (1 - 1e-12):
+                    U = np.eye(l)
+                    U[np.ix_((i, j), (i, j))] = turns[:, :, k]
+                    A, W = U @ A @ U.T, U @ W
+        if np.abs(A).sum() > before * (1 - 1e-9):
+            break
+    A[np.abs(A) < 1e-13 * np.abs(A).max(initial=0.0)] = 0.0
+    return W, A
+
+
+def _block_angles(B: np.ndarray) -> np.ndarray:
+    """Angles at which an entry of the turned 2 x 2 block is zero, and those of its symmetric part's axes."""
+    trace, skew = (B[0, 0] + B[1, 1]) / 2, (B[0, 1] - B[1, 0]) / 2
+    half, cross = (B[0, 0] - B[1, 1]) / 2, (B[0, 1] + B[1, 0]) / 2
+    size, phase = np.hypot(half, cross), np.arctan2(cross, half)
+    found = [0.25 * np.pi + 0.5 * phase, 0.5 * phase]  # where the block is nearest to its average
+    # diagonal: trace ± size cos(2θ - phase); off-diagonal: ± skew - size sin(2θ - phase)
+    if size > abs(trace):
+        found += [0.5 * (phase + s * np.arccos(t / size)) for t in (trace, -trace) for s in (1, -1)]
+    if size > abs(skew):
+        x = np.arcsin(skew / size)
+        found += [0.5 * (phase + y) for y in (x, -x, np.pi - x, np.pi + x)]
+    return np.array(found)
 
 
 def _balance(A: np.ndarray, sweeps: int = 50) -> np.ndarray:

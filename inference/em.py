@@ -34,6 +34,7 @@ _CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C
 _FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
 _RUN = 400  # quasi-Newton steps in a run: each run sets its coordinates anew
 _DRIFT = 1e4  # ratio of the states' scales at which a fit gives up
+_LIFT = 0.01  # of V1, added to Q where a start is to have Q = I: states with little noise would be huge in units of it
 _RACE = 50  # EM iterations after which the best of several starts goes on alone
 
 
@@ -154,14 +155,13 @@ def fit_map(
         tol=tol,
         n_restarts=n_restarts,
     )
+    guesses = [(init or "subspace", seed)] if not isinstance(init, LDSParams) else []
+    guesses += [("random", seed + i) for i in range(1, n_restarts)]
+    starts = [initial_params(cohort, n_states, method, key=key) for method, key in guesses]
+    if Q == "identity":
+        starts = [x._replace(Q=x.Q + _LIFT * x.V1) for x in starts]
     if isinstance(init, LDSParams):
-        start = init
-    else:
-        start = initial_params(cohort, n_states, init or "subspace", key=seed)
-    starts = [
-        start,
-        *(initial_params(cohort, n_states, "random", key=seed + i) for i in range(1, n_restarts)),
-    ]
+        starts = [init, *starts]
     starts = [_admissible(check_params(x, cohort.n_channels, n_states), prior, Q) for x in starts]
     problem = Problem(prepare(cohort, starts[0].A.dtype), prior, floors_below(starts[0]))
     best, restarts = _race(starts, problem, spec)
@@ -219,7 +219,8 @@ def climb(
 ) -> FitResult:
     """EM from `start` until the optimality conditions hold to tol, with quasi-Newton runs between if accelerated."""
     prior = problem.prior
-    movable = not isinstance(prior, Flat) and _basis_is_free(spec)
+    penalised = not isinstance(prior, Flat)
+    movable, rotatable = penalised and _basis_is_free(spec), penalised and _rotates(start, spec)
     params, residual = start, np.inf
     values: list[float] = []  # the objective at the point that each iteration started from
     steps = {"em": 0, "quasi-newton": 0, "basis": 0}
@@ -250,11 +251,11 @@ def climb(
                 reason = "tolerance"
                 break
             if accelerate and len(values) < max_iter:
-                if movable:
-                    if scale_ratio(params) > _DRIFT:
-                        reason = "drift"
-                        break
-                    moved, W, gain = basis_step(params, prior)
+                if movable and scale_ratio(params) > _DRIFT:
+                    reason = "drift"
+                    break
+                if movable or rotatable:
+                    moved, W, gain = basis_step(params, prior, rotatable)
                     if gain > 0 and _evaluate(moved, problem)[0] > _evaluate(params, problem)[0]:
                         Q, R, V1 = problem.floors
                         params = moved
@@ -302,9 +303,15 @@ def _basis_is_free(spec: Spec) -> bool:
     return not (spec.diagonal or spec.unit_Q or set(spec.hold) & {"A", "C", "Q", "pi1", "V1"})
 
 
+def _rotates(params: LDSParams, spec: Spec) -> bool:
+    """Whether Q = I alone is held: every orthogonal W keeps it."""
+    identity = np.array_equal(params.Q, np.eye(params.n_states))
+    return spec.hold == ("Q",) and not spec.diagonal and identity
+
+
 def _normalised(params: LDSParams, prior: Prior, spec: Spec) -> LDSParams:
     """What changes neither likelihood nor penalty: overall scale, signs and order of the states; and signs of zeros."""
-    if _basis_is_free(spec) and np.ndim(prior.beta) == 0:
+    if (_basis_is_free(spec) or _rotates(params, spec)) and np.ndim(prior.beta) == 0:
         params = canonical_scaling(params)
     # exact symmetry: fused arithmetic may differ in the last bit
     exact = {

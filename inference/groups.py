@@ -1,6 +1,5 @@
 """What the result of `sample_posterior` holds: draws, aligned, and everything that a judgement of them needs."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from jax import lax
 from numpyro.infer import Predictive
 
 from ..models import Cohort, LDSParams, lds_model, log_likelihood
+from ..models.files import fingerprint
 from ..models.simulate import sample_paths
 from . import draws as az
 from .em import FitResult
@@ -22,15 +22,6 @@ from .nuts import Chains, Free, Settings, Target, model_arguments
 from .quantities import basis_free
 
 _PRIOR_DRAWS = 200
-
-
-def fingerprint(*arrays) -> str:
-    digest = hashlib.sha256()
-    for x in jax.tree.leaves(arrays):
-        x = np.asarray(x)
-        digest.update(f"{x.shape}{x.dtype}".encode())
-        digest.update(np.ascontiguousarray(x).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def build(

@@ -206,9 +206,9 @@ def run_chains(
     num_samples: int,
     num_chains: int,
     folder: Path | None,
-    advanced: Callable[[int, int], None],
+    advanced: Callable[[int], None],
 ) -> Chains:
-    """All chains, each in a thread of its own; `advanced(chain, n)` is told of n more steps.
+    """All chains, each in a thread of its own; `advanced(n)` is told of n more steps.
 
     With a `folder` each chain is saved there after each chunk, and goes on from there when it is run again. Ctrl-C lets
     every chain end its chunk and returns the draws that all chains have.
@@ -227,7 +227,7 @@ def run_chains(
     def chain(c: int):
         file = None if folder is None else folder / f"chain{c}.npz"
         state, draws, done = _load(file, starts[c])
-        advanced(c, done)
+        advanced(done)
         while done < total and not stop.is_set():
             limit = settings.num_warmup if done < settings.num_warmup else total
             n = min(_CHUNK, limit - done)
@@ -237,7 +237,7 @@ def run_chains(
                 draws.append(trace)
             done += n
             _save(file, state, draws, done)
-            advanced(c, n)
+            advanced(n)
         return state, draws
 
     with ThreadPoolExecutor(num_chains) as pool:

@@ -1,11 +1,9 @@
 """The posterior around a fit: NUTS draws, aligned, with what a judgement needs, as ArviZ's object."""
 
-import json
 import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,9 +19,9 @@ from ..models import (
     prepare,
     total_log_likelihood,
 )
-from ..models.files import write_whole
+from ..models.files import fingerprint, run_folder
 from .em import FitResult
-from .groups import build, fingerprint
+from .groups import build
 from .identifiability import identifiability_report
 from .nuts import Free, Settings, Target, adapts_mass, forced_zeros, raw_key, run_chains
 
@@ -61,18 +59,15 @@ def sample_posterior(
     Returns ArviZ's object (InferenceData or DataTree), groups posterior, sample_stats, log_likelihood (by sequence),
     posterior_predictive, prior, prior_predictive, observed_data and constant_data (which holds the fit).
     """
-    free = _check(
-        cohort,
-        fit,
-        free,
-        num_warmup,
-        num_samples,
-        num_chains,
-        num_predictive,
-        target_accept,
-        max_tree_depth,
-    )
-    num_warmup, num_samples, num_chains = int(num_warmup), int(num_samples), int(num_chains)
+    free = _check_free(free)
+    num_warmup = _whole("num_warmup", num_warmup, 1)
+    num_samples = _whole("num_samples", num_samples, 4)
+    num_chains = _whole("num_chains", num_chains, 1)
+    num_predictive = _whole("num_predictive", num_predictive, 0)
+    max_tree_depth = _whole("max_tree_depth", max_tree_depth, 1)
+    if not 0 < target_accept < 1:
+        raise ValueError(f"target_accept is {target_accept}; it must be between 0 and 1")
+    _check_fit(cohort, fit)
     prior = fit.prior if prior is None else prior
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
     n_directions = _check_identified(params, free, prior, priors)
@@ -80,9 +75,7 @@ def sample_posterior(
     if adapt_mass is None:
         adapt_mass = adapts_mass(free, prior)
     moving = Free(free, forced_zeros(free, prior, priors or {}, params.n_states))
-    settings = Settings(
-        moving, int(num_warmup), float(target_accept), int(max_tree_depth), adapt_mass
-    )
+    settings = Settings(moving, num_warmup, float(target_accept), max_tree_depth, adapt_mass)
     keys = jax.random.split(raw_key(key), 3)
     folder = _checked_folder(
         folder, keys, cohort, fit, prior, priors, settings, num_samples, num_chains
@@ -93,7 +86,7 @@ def sample_posterior(
     )
     lock = threading.Lock()
 
-    def advanced(chain: int, n: int) -> None:
+    def advanced(n: int) -> None:
         with lock:
             bar.update(n)
 
@@ -106,36 +99,26 @@ def sample_posterior(
     return build(keys[1:], chains, target, settings, fit, n_directions, num_predictive)
 
 
-def _check(
-    cohort,
-    fit,
-    free,
-    num_warmup,
-    num_samples,
-    num_chains,
-    num_predictive,
-    target_accept,
-    max_tree_depth,
-):
-    if not isinstance(fit, FitResult):
-        raise TypeError(f"fit is a {type(fit).__name__}; give what fit_map or fit_em returns")
+def _whole(name: str, value: Any, least: int) -> int:
+    if int(value) != value or value < least:
+        raise ValueError(f"{name} is {value}; it must be a whole number, at least {least}")
+    return int(value)
+
+
+def _check_free(free: str | Sequence[str]) -> tuple[str, ...]:
     names = (free,) if isinstance(free, str) else tuple(free)
     if not names:
         raise ValueError("free is empty: with no free parameter there is nothing to sample")
     for name in names:
         if name not in LDSParams._fields:
             raise ValueError(f"free names {name!r}; it may name {', '.join(LDSParams._fields)}")
-    for name, value, least in (
-        ("num_warmup", num_warmup, 1),
-        ("num_samples", num_samples, 4),
-        ("num_chains", num_chains, 1),
-        ("num_predictive", num_predictive, 0),
-        ("max_tree_depth", max_tree_depth, 1),
-    ):
-        if int(value) != value or value < least:
-            raise ValueError(f"{name} is {value}; it must be a whole number, at least {least}")
-    if not 0 < target_accept < 1:
-        raise ValueError(f"target_accept is {target_accept}; it must be between 0 and 1")
+    return tuple(name for name in LDSParams._fields if name in names)
+
+
+def _check_fit(cohort: Cohort, fit: FitResult) -> None:
+    """It is a fit, of this cohort."""
+    if not isinstance(fit, FitResult):
+        raise TypeError(f"fit is a {type(fit).__name__}; give what fit_map or fit_em returns")
     d = fit.params.n_channels
     if d != cohort.n_channels:
         raise ValueError(f"the fit is of {d} channels, the cohort has {cohort.n_channels}")
@@ -151,7 +134,6 @@ def _check(
             f"the fit has not converged ({fit.reason}): what is held is held at values that are not the MAP's",
             stacklevel=3,
         )
-    return tuple(name for name in LDSParams._fields if name in names)
 
 
 def _check_identified(params, free, prior, priors) -> int:
@@ -173,8 +155,6 @@ def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_sampl
     """The folder of a run, new or of the same run."""
     if folder is None:
         return None
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     run = {
         "key": fingerprint(key),
         "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
@@ -184,17 +164,7 @@ def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_sampl
             {k: f"{type(v).__name__} {fingerprint(v)}" for k, v in (priors or {}).items()}
         ),
         "settings": str(tuple(settings)),
-        "num_samples": int(num_samples),
-        "num_chains": int(num_chains),
+        "num_samples": num_samples,
+        "num_chains": num_chains,
     }
-    file = folder / "run.json"
-    if file.exists():
-        before = json.loads(file.read_text())
-        other = [name for name, value in run.items() if before.get(name) != value]
-        if other:
-            raise ValueError(
-                f"{str(folder)!r} holds a run with another {', '.join(other)}; give another folder, or delete it"
-            )
-    else:
-        write_whole(file, json.dumps(run, indent=1))
-    return folder
+    return run_folder(folder, run)

@@ -1,8 +1,15 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders that hold one run."""
 
+import hashlib
+import json
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
 
 
 def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
@@ -19,3 +26,29 @@ def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def fingerprint(*arrays: Any) -> str:
+    """Of shapes, types and values."""
+    digest = hashlib.sha256()
+    for x in jax.tree.leaves(arrays):
+        x = np.asarray(x)
+        digest.update(f"{x.shape}{x.dtype}".encode())
+        digest.update(np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def run_folder(folder: str | os.PathLike, run: Mapping[str, Any]) -> Path:
+    """The folder of a run that may be resumed, made if need be; an error if it holds another run."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    file, text = folder / "run.json", json.dumps(run, indent=1)
+    if not file.exists():
+        write_whole(file, text)
+    before, now = json.loads(file.read_text()), json.loads(text)
+    other = [name for name, value in now.items() if before.get(name) != value]
+    if other:
+        raise ValueError(
+            f"{str(folder)!r} holds a run with another {', '.join(other)}; give another folder, or delete it (--force)"
+        )
+    return folder

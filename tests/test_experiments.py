@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from sparse_lds.experiments import cells as table_cells
 from sparse_lds.experiments import table1
 from sparse_lds.experiments.cli import app
 from sparse_lds.experiments.labs import bin_labs, labs_from_frame, read_labs
@@ -308,12 +309,14 @@ def test_table1_goes_on_where_it_stopped(tmp_path):
         now.pop("seconds"), before[f.name].pop("seconds")
         assert now == before[f.name]
     pd.testing.assert_frame_equal(again.amae(), table.amae())
-    with pytest.raises(ValueError, match="another run"):
+    with pytest.raises(ValueError, match="another seed"):
         table1.run_table1(cohort, tmp_path / "a", plan._replace(seed=1), workers=1)
     with pytest.raises(ValueError, match="leave none to test"):
         table1.run_table1(cohort, tmp_path / "b", plan._replace(sizes=(100,)))
     for size in plan.sizes:
-        train, test = table1.split(cohort, table._replace(plan=plan._replace(n_test=12)).plan, size)
+        train, test = table_cells.split(
+            cohort, table._replace(plan=plan._replace(n_test=12)).plan, size
+        )
         assert not set(train.ids) & set(test.ids)
 
 

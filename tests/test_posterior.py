@@ -241,7 +241,7 @@ def test_same_key_same_draws_and_a_run_goes_on(case, tmp_path):
     class Stop(Exception):
         pass
 
-    def advanced(chain, n):
+    def advanced(n):
         told.append(n)
         if len(told) == 4:
             raise Stop
