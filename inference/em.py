@@ -270,6 +270,7 @@ def climb(
         reason = "interrupted"
     finally:
         bar.close()
+    params = _regular(params, spec)
     objective, log_likelihood = _evaluate(params, problem)
     trace = np.append(values[1:], objective)
     params = _normalised(params, prior, spec)
@@ -307,6 +308,23 @@ def _rotates(params: LDSParams, spec: Spec) -> bool:
     """Whether Q = I alone is held: every orthogonal W keeps it."""
     identity = np.array_equal(params.Q, np.eye(params.n_states))
     return spec.hold == ("Q",) and not spec.diagonal and identity
+
+
+def _regular(params: LDSParams, spec: Spec) -> LDSParams:
+    """Free covariances clear of singular, so that a fit can start where another ended.
+
+    Floors are set at the start of a fit: a V1 that grows a millionfold in one direction outgrows its floor in others.
+    """
+
+    def clear(S):
+        scale = jnp.sqrt(jnp.diagonal(S))
+        least = jnp.linalg.eigvalsh(S / jnp.outer(scale, scale))[0]
+        return S + jnp.where(least < 1e-10, 1e-10, 0.0) * jnp.diag(jnp.diagonal(S))
+
+    free = [name for name in Floors._fields if spec.free(name)]
+    if spec.unit_Q and "Q" in free:
+        free.remove("Q")
+    return params._replace(**{name: clear(getattr(params, name)) for name in free})
 
 
 def _normalised(params: LDSParams, prior: Prior, spec: Spec) -> LDSParams:

@@ -7,7 +7,9 @@ from scipy.stats import ortho_group
 
 from sparse_lds.inference import fit_map
 from sparse_lds.inference.basis import basis_step
-from sparse_lds.models import GroupLaplace, Laplace, change_basis, log_likelihood
+from sparse_lds.inference.em import _regular
+from sparse_lds.inference.mstep import Spec
+from sparse_lds.models import GroupLaplace, Laplace, change_basis, check_params, log_likelihood
 
 
 def problem(seed, l=4):
@@ -73,3 +75,15 @@ def test_weights_that_differ_between_entries_are_not_turned():
     weights = Laplace(np.arange(1.0, 17.0).reshape(4, 4))
     assert basis_step(params, weights, rotations=True)[2] == 0
     assert basis_step(params, GroupLaplace(1.0, "rows"), rotations=True)[2] >= 0
+
+
+def test_what_a_fit_returns_is_a_start():
+    """V1 that has grown a millionfold in one direction, as with more states than patients."""
+    params, cohort = problem(5, 3)
+    long = np.array([1.0, 1.0, 1.0]) * 1e8
+    params = params._replace(V1=np.outer(long, long) + np.eye(3))
+    with pytest.raises(ValueError, match="not positive definite"):
+        check_params(params)
+    check_params(_regular(params, Spec()))
+    held = _regular(params, Spec(hold=("V1",)))
+    np.testing.assert_array_equal(held.V1, params.V1)
