@@ -45,6 +45,10 @@ def effective_states(params: LDSParams) -> np.ndarray:
 
     A state that is switched off is white noise: it neither remembers nor is remembered. How many are left is the
     number of states that the data asked for, which the paper promises need not be known.
+
+    >>> I = np.eye(3)
+    >>> effective_states(LDSParams(np.diag([0.9, 0.0, 0.5]), I, I, I, np.zeros(3), I)).tolist()
+    [0, 2]
     """
     on = np.asarray(params.A) != 0
     return np.flatnonzero(on.any(0) | on.any(1))

@@ -1,41 +1,65 @@
 """What a linear dynamical system is: parameters, cohorts, exact computation, and the NumPyro model."""
 
-from .breakdown import NumericalBreakdown as NumericalBreakdown
-from .cohort import Cohort as Cohort
-from .forecast import Forecast as Forecast
-from .forecast import forecast as forecast
-from .hierarchical import GammaLaplace as GammaLaplace
-from .hierarchical import HierarchicalPrior as HierarchicalPrior
-from .hierarchical import Horseshoe as Horseshoe
-from .kalman import Filtered as Filtered
-from .kalman import Smoothed as Smoothed
-from .kalman import kalman_filter as kalman_filter
-from .kalman import kalman_smoother as kalman_smoother
-from .likelihood import log_likelihood as log_likelihood
-from .likelihood import plain_log_likelihood as plain_log_likelihood
-from .numpyro_model import LDS as LDS
-from .numpyro_model import default_priors as default_priors
-from .numpyro_model import explicit_lds_model as explicit_lds_model
-from .numpyro_model import lds_model as lds_model
-from .params import LDSParams as LDSParams
-from .params import canonical_scaling as canonical_scaling
-from .params import change_basis as change_basis
-from .params import check_params as check_params
-from .params import is_stable as is_stable
-from .params import load_params as load_params
-from .params import save_params as save_params
-from .params import spectral_radius as spectral_radius
-from .prepared import Prepared as Prepared
-from .prepared import prepare as prepare
-from .prepared import total as total
-from .prepared import total_log_likelihood as total_log_likelihood
-from .priors import Flat as Flat
-from .priors import GroupLaplace as GroupLaplace
-from .priors import Laplace as Laplace
-from .priors import Prior as Prior
-from .simulate import Simulation as Simulation
-from .simulate import simulate as simulate
-from .statistics import ExpectedStatistics as ExpectedStatistics
-from .statistics import expected_statistics as expected_statistics
-from .statistics import jitted_statistics as jitted_statistics
-from .statistics import statistics as statistics
+from .breakdown import NumericalBreakdown
+from .cohort import Cohort
+from .forecast import Forecast, forecast
+from .hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
+from .kalman import Filtered, Smoothed, kalman_filter, kalman_smoother
+from .likelihood import log_likelihood, plain_log_likelihood
+from .numpyro_model import LDS, default_priors, explicit_lds_model, lds_model
+from .params import (
+    LDSParams,
+    canonical_scaling,
+    change_basis,
+    check_params,
+    is_stable,
+    load_params,
+    save_params,
+    spectral_radius,
+)
+from .prepared import Prepared, prepare, total, total_log_likelihood
+from .priors import Flat, GroupLaplace, Laplace, Prior
+from .simulate import Simulation, simulate
+from .statistics import ExpectedStatistics, expected_statistics, jitted_statistics, statistics
+
+__all__ = [
+    "Cohort",
+    "ExpectedStatistics",
+    "Filtered",
+    "Flat",
+    "Forecast",
+    "GammaLaplace",
+    "GroupLaplace",
+    "HierarchicalPrior",
+    "Horseshoe",
+    "LDS",
+    "LDSParams",
+    "Laplace",
+    "NumericalBreakdown",
+    "Prepared",
+    "Prior",
+    "Simulation",
+    "Smoothed",
+    "canonical_scaling",
+    "change_basis",
+    "check_params",
+    "default_priors",
+    "expected_statistics",
+    "explicit_lds_model",
+    "forecast",
+    "is_stable",
+    "jitted_statistics",
+    "kalman_filter",
+    "kalman_smoother",
+    "lds_model",
+    "load_params",
+    "log_likelihood",
+    "plain_log_likelihood",
+    "prepare",
+    "save_params",
+    "simulate",
+    "spectral_radius",
+    "statistics",
+    "total",
+    "total_log_likelihood",
+]

@@ -60,7 +60,11 @@ class Cohort:
 
     @classmethod
     def from_sequences(cls, sequences: Iterable, *, ids=None, channels=None) -> "Cohort":
-        """From (T_n, d) arrays, NaN for missing. Default ids are 0, 1, …; channels y0, y1, …"""
+        """From (T_n, d) arrays, NaN for missing. Default ids are 0, 1, …; channels y0, y1, …
+
+        >>> Cohort.from_sequences([[[33.1, 30.2], [33.4, float("nan")]], [[32.0, 29.5]]], channels=["MCHC", "MCH"])
+        Cohort(2 sequences, 2 channels, lengths 1–2, 16.7% of cells missing)
+        """
         sequences = list(sequences)
         ids = _ids(ids, len(sequences))
         d = None

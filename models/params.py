@@ -56,6 +56,10 @@ def change_basis(params: LDSParams, W) -> LDSParams:
     """The same distribution over y in the states Wz, for an invertible W (l, l).
 
     A → WAW⁻¹,  C → CW⁻¹,  Q → WQW',  pi1 → W pi1,  V1 → WV1W'.
+
+    >>> params = LDSParams(np.diag([0.5, 1.0]), *(np.eye(2) for _ in range(3)), np.zeros(2), np.eye(2))
+    >>> np.asarray(change_basis(params, np.array([[1.0, 1.0], [0.0, 1.0]])).A).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
     """
     A, C, Q, R, pi1, V1 = map(jnp.asarray, params)
     W = jnp.asarray(W)

@@ -129,6 +129,13 @@ class Laplace(Prior):
     """A_ij ~ Laplace(0, 1/beta_ij), independent: SLDS, equation 4 of the paper.
 
     beta is a number, or (l, l) with 0 for a free entry and ∞ for one that must be zero.
+
+    >>> prior = Laplace(2.0)
+    >>> A = np.array([[0.5, -0.25], [0.0, 1.0]])
+    >>> float(prior.value(A))  # the penalty
+    3.5
+    >>> np.asarray(prior.prox(A, step=0.125)).tolist()  # its soft threshold, by 2 · 0.125
+    [[0.25, 0.0], [0.0, 0.75]]
     """
 
     beta: Any

@@ -1,0 +1,102 @@
+"""Executes the notebooks: each N_name.py (cells marked by # %%) becomes N_name.ipynb with its outputs.
+
+python notebooks/build.py                 # all of them, two at a time
+python notebooks/build.py 1_lds           # one
+python notebooks/build.py --check         # execute, write nothing, and compare with what is there
+
+A check fails where the text of an output differs, or a number by more than 5% (and 0.02), except in cells with the tag
+"varies", whose numbers are draws: another processor may round otherwise, and a chain then goes another way.
+"""
+
+import os
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).parent
+NAMES = sorted(file.stem for file in HERE.glob("[0-9]_*.py"))
+_NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
+
+
+def executed(name: str) -> nbformat.NotebookNode:
+    """The notebook of a source, run from its first cell to its last in a fresh kernel."""
+    notebook = jupytext.read(HERE / f"{name}.py")
+    for k, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{k}"  # the same at every build
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+    }
+    NotebookClient(
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(HERE)}},
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],
+    ).execute()
+    return notebook
+
+
+def text_of(cell: nbformat.NotebookNode) -> str:
+    """All that a cell printed; a picture counts as [picture]."""
+    parts = []
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        parts.append(
+            "[picture]" if "image/png" in data else data.get("text/plain", output.get("text", ""))
+        )
+    return "\n".join(parts)
+
+
+def alike(now: str, before: str) -> bool:
+    if _NUMBER.sub("#", now).split() != _NUMBER.sub("#", before).split():
+        return False
+    pairs = zip(_NUMBER.findall(now), _NUMBER.findall(before), strict=True)
+    return all(abs(float(a) - float(b)) <= 0.02 + 0.05 * abs(float(b)) for a, b in pairs)
+
+
+def problems(now: nbformat.NotebookNode, before: nbformat.NotebookNode) -> list[str]:
+    """Where a committed notebook is not what its source gives."""
+    if [cell.source for cell in now.cells] != [cell.source for cell in before.cells]:
+        return ["its source has changed since it was built"]
+    found = []
+    for k, (a, b) in enumerate(zip(now.cells, before.cells, strict=True)):
+        varies = "varies" in a.metadata.get("tags", [])
+        if not varies and not alike(text_of(a), text_of(b)):
+            found.append(f"cell {k} gives\n{text_of(a)}\nand not\n{text_of(b)}")
+        if varies and bool(text_of(a)) != bool(text_of(b)):
+            found.append(f"cell {k} has lost its output, or had none")
+    return found
+
+
+def build(name: str, check: bool) -> tuple[float, list[str]]:
+    start = time.perf_counter()
+    notebook, file = executed(name), HERE / f"{name}.ipynb"
+    if not check:
+        nbformat.write(notebook, file)
+        return time.perf_counter() - start, []
+    found = problems(notebook, nbformat.read(file, 4)) if file.exists() else ["it was never built"]
+    return time.perf_counter() - start, found
+
+
+def main() -> None:
+    names = [Path(x).stem for x in sys.argv[1:] if not x.startswith("-")] or NAMES
+    check, failed = "--check" in sys.argv, False
+    os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+    with ThreadPoolExecutor(2) as pool:
+        jobs = pool.map(lambda name: build(name, check), names)
+        for name, (seconds, found) in zip(names, jobs, strict=True):
+            print(f"{name}: {seconds:.0f} s", *found, sep="\n", flush=True)
+            failed = failed or bool(found)
+    if failed:
+        sys.exit("run `make notebooks` and look at the outputs before committing them")
+
+
+if __name__ == "__main__":
+    main()
