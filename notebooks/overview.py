@@ -1,0 +1,84 @@
+"""The README's figure: a cohort with gaps, the MAP's exact zeros beside the truth, and the posterior that judges them.
+
+python notebooks/overview.py              # writes notebooks/overview.png
+"""
+
+from pathlib import Path
+
+import jax
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+from sparse_lds.inference import compare_map_posterior, fit_map, sample_posterior
+from sparse_lds.models import Cohort, Laplace, LDSParams, forecast, kalman_smoother, simulate
+
+A = np.array([[0.9, 0, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 0.8, 0], [0, 0, -0.4, 0.5]])
+truth = LDSParams(A, np.eye(4), 0.2 * np.eye(4), 0.2 * np.eye(4), np.zeros(4), np.eye(4))
+rng = np.random.default_rng(0)
+lengths = rng.integers(20, 40, 60)
+whole = simulate(jax.random.key(0), truth, lengths=lengths).cohort.sequences()
+gappy = [np.where(rng.random(y.shape) < 0.25, np.nan, y) for y in whole]
+cohort = Cohort.from_sequences(gappy)
+fit = fit_map(cohort, 4, Laplace(80.0), init=truth, hold=("C",))
+posterior = sample_posterior(jax.random.key(1), cohort, fit, num_samples=500)
+comparison = compare_map_posterior(fit, posterior, truth=A)
+print(cohort, fit.reason, comparison, sep="\n")
+
+figure = plt.figure(figsize=(12, 3.7), layout="constrained")
+axes = figure.subplots(1, 4, width_ratios=[1.35, 0.85, 0.85, 1.3])
+
+n, seen, horizon = int(np.argmax(lengths)), 26, 12
+steps = np.arange(seen)
+smoothed = kalman_smoother(fit.params, Cohort.from_sequences([gappy[n][:seen]]))
+ahead = forecast(fit.params, cohort.take([n]), horizon, given=seen)
+for j, color in ((0, "C0"), (2, "C2")):
+    offset = 0 if j == 0 else -4.5
+    mean, sd = np.asarray(smoothed.mean)[0, :, j], np.sqrt(np.asarray(smoothed.cov)[0, :, j, j])
+    axes[0].plot(steps, offset + mean, color=color, lw=1.2)
+    axes[0].fill_between(
+        steps, offset + mean - 1.6 * sd, offset + mean + 1.6 * sd, color=color, alpha=0.2, lw=0
+    )
+    mean, sd = np.asarray(ahead.mean)[0, :, j], np.sqrt(np.asarray(ahead.cov)[0, :, j, j])
+    later = seen + np.arange(horizon)
+    axes[0].plot(later, offset + mean, color=color, lw=1.2, ls="--")
+    axes[0].fill_between(
+        later, offset + mean - 1.6 * sd, offset + mean + 1.6 * sd, color=color, alpha=0.2, lw=0
+    )
+    axes[0].plot(offset + gappy[n][: seen + horizon, j], ".", color="k", ms=4)
+axes[0].axvline(seen - 0.5, color="0.7", lw=0.8)
+axes[0].set(
+    title="many short series, cells missing", xlabel="step (forecast after the line)", yticks=[]
+)
+
+for axis, values, title in (
+    (axes[1], A, "true A"),
+    (axes[2], np.asarray(fit.params.A), "MAP: exact zeros"),
+):
+    axis.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
+    for (i, j), value in np.ndenumerate(values):
+        axis.text(j, i, "0" if value == 0 else f"{value:.2f}", ha="center", va="center", fontsize=9,
+                  color="0.6" if value == 0 else "w" if abs(value) > 0.6 else "k")  # fmt: skip
+    axis.set(title=title, xticks=[], yticks=[])
+
+table, rows = comparison.table, np.arange(16)[::-1]
+zero = table["map_zero"].to_numpy()
+axes[3].axvline(0, color="0.7", lw=0.8)
+axes[3].hlines(
+    rows,
+    table["hdi_low"],
+    table["hdi_high"],
+    color="C0",
+    lw=2.5,
+    alpha=0.7,
+    label=f"{comparison.prob:.0%} interval",
+)
+axes[3].plot(table["map"][~zero], rows[~zero], "x", color="C3", ms=6, mew=1.6, label="MAP")
+axes[3].plot(table["map"][zero], rows[zero], "o", color="C3", ms=6, mfc="w", label="MAP, exactly 0")
+axes[3].set_yticks(rows, [f"A[{i},{j}]" for i, j in table.index], fontsize=7)
+axes[3].set(title="the posterior judges them")
+axes[3].legend(fontsize=7, frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.48))
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
