@@ -9,6 +9,7 @@ import multiprocessing
 import signal
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ def run_cells(
         desc="table 1",
         unit="cell",
     )
-    x64 = bool(jax.config.read("jax_enable_x64"))
+    switches = {name: jax.config.read(name) for name in _SWITCHES}
     if workers <= 1:
         for cell in todo:
             _run_cell(cohort, plan, cell, str(folder))
@@ -88,13 +89,18 @@ def run_cells(
     elif todo:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_start, initargs=(x64,)
+            workers, mp_context=context, initializer=_start, initargs=(switches,)
         ) as pool:
             jobs = [pool.submit(_run_cell, cohort, plan, cell, str(folder)) for cell in todo]
             try:
                 for job in as_completed(jobs):
                     job.result()
                     bar.update()
+            except BrokenProcessPool:
+                raise OSError(
+                    "a worker process was killed, for want of memory perhaps; the cells that are done are kept: the "
+                    "same command goes on, with fewer --workers if need be"
+                ) from None
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
@@ -107,8 +113,18 @@ def run_cells(
     return {cell: found[cell] for cell in sorted(cells)}, plan
 
 
-def _start(x64: bool) -> None:
-    jax.config.update("jax_enable_x64", x64)
+# the parent's, that a worker takes over
+_SWITCHES = (
+    "jax_enable_x64",
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
+def _start(switches: dict[str, Any]) -> None:
+    for name, value in switches.items():
+        jax.config.update(name, value)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the workers
 
 
@@ -175,6 +191,8 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
     found |= {k: np.asarray(v).tolist() for k, v in errors._asdict().items()}
     found["seconds"] = time.perf_counter() - start
     write_whole(Path(folder) / "cells" / f"{cell.name}.json", json.dumps(found))
+    # compiled programs hold memory maps, of which a process may have 65,530: forty cells had used them up
+    jax.clear_caches()
 
 
 def choose_beta(train: Cohort, n_states: int, plan: Plan) -> tuple[float, FitResult]:
