@@ -11,13 +11,13 @@ ARGS ?=
 MINOR := $(shell $(firstword $(wildcard $(VENV)/bin/python) $(PYTHON)) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 CONSTRAINTS := $(wildcard constraints-$(MINOR).txt)
 
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test lint types notebooks docs bench clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/installed-dev ## the main job on the built-in cohort: from lab results to a report
+demo: $(VENV)/installed-parquet ## the main job on the built-in cohort: from lab results to a report
 	$(VENV)/bin/sparse-lds demo --force $(ARGS)
 
 test: $(VENV)/installed-dev ## the tests
@@ -30,11 +30,17 @@ lint: $(VENV)/installed-dev ## lint and format, changing nothing
 types: $(VENV)/installed-dev ## static types
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
+notebooks: $(VENV)/installed-dev ## execute the notebooks; ARGS=--check compares instead of writing
+	$(VENV)/bin/python notebooks/build.py $(ARGS)
+
+docs: $(VENV)/installed-dev ## the reference of all functions, into site/; a warning is an error
+	$(VENV)/bin/python -W error -m pdoc --math -o site sparse_lds.models sparse_lds.inference sparse_lds.experiments
+
 bench: $(VENV)/installed-bench ## timings against other packages
 	$(VENV)/bin/python benchmarks/estep.py $(ARGS)
 
 clean: ## remove what builds and tests leave behind; the environment stays
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name .venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp of an extra: pip runs again only when what is asked for has changed.

