@@ -16,7 +16,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpyro.infer import Predictive
 from scipy.stats import binom, chisquare, kstest
-from tqdm.auto import tqdm
 
 from ..inference.nuts import (
     Free,
@@ -28,6 +27,7 @@ from ..inference.nuts import (
     raw_key,
     run_chains,
 )
+from ..inference.progress import tqdm
 from ..models import HierarchicalPrior, LDSParams, Prior, prepare, simulate
 
 

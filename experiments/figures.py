@@ -90,13 +90,7 @@ def plot_forest(comparison: Comparison) -> Figure:
     axis.set(
         xlabel="value", ylim=(-1, n), title=f"Entries of A (grey: |A| < {comparison.epsilon:g})"
     )
-    axis.legend(
-        fontsize=8,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.06 - 0.6 / n),
-        ncols=4,
-        frameon=False,
-    )
+    figure.legend(fontsize=8, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 

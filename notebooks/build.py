@@ -40,6 +40,12 @@ def executed(name: str) -> nbformat.NotebookNode:
         coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],
     ).execute()
+    for cell in (
+        notebook.cells
+    ):  # a warning names the paths of this machine, and is none of a lesson's business
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":
+                raise RuntimeError(f"{name} writes to stderr: {output.text}")
     return notebook
 
 
