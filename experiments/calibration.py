@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpyro.infer import Predictive
 from scipy.stats import binom, chisquare, kstest
+from tqdm.auto import tqdm
 
 from ..inference.nuts import (
     Free,
@@ -27,7 +28,6 @@ from ..inference.nuts import (
     raw_key,
     run_chains,
 )
-from ..inference.progress import tqdm
 from ..models import HierarchicalPrior, LDSParams, Prior, prepare, simulate
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from tqdm.auto import tqdm
 
 from ..inference import FitResult, effective_states, fit_em, fit_map, regularization_path
-from ..inference.progress import tqdm
 from ..inference.selection import bic
 from ..models import Cohort, Laplace
 from ..models.files import fingerprint, run_folder, write_whole

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from tqdm.auto import tqdm
 
 from ..models import (
     Cohort,
@@ -27,7 +28,6 @@ from .basis import basis_step, level
 from .checks import check_arguments, scale_ratio, warnings_of
 from .initial import initial_params
 from .mstep import Floors, Spec, floors_below, m_step, stationarity
-from .progress import tqdm
 from .quasi_newton import quasi_newton
 
 _CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
 from ..models import Cohort, Flat, Laplace, LDSParams, Prior, jitted_statistics, prepare
 from .basis import level
 from .em import FitResult, fit_map
-from .progress import tqdm
 from .proximal import beta_max
 
 

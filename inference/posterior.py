@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from tqdm.auto import tqdm
 
 from ..models import (
     Cohort,
@@ -23,7 +24,6 @@ from .em import FitResult
 from .groups import build
 from .identifiability import identifiability_report
 from .nuts import Free, Settings, Target, adapts_mass, forced_zeros, raw_key, run_chains
-from .progress import tqdm
 
 
 def sample_posterior(

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
 from ..models import Cohort, LDSParams, Prior, forecast, log_likelihood
 from .em import FitResult, fit_map
 from .path import effective_states, regularization_path
-from .progress import tqdm
 
 
 class Choice(NamedTuple):

@@ -88,11 +88,13 @@ _ = axes[-1].set_xlabel("day")
 # The model sees 60 days and predicts the rest. Two bands: with $A$ at the MAP, and with draws of $A$. To be fair, it is *fitted* to the 60 days only.
 
 # %% tags=["varies"]
-past = Cohort.from_sequences([cohort.sequence(0)[:60]], channels=raw.channels)
+past = cohort.sequence(0).copy()
+past[60:] = np.nan  # not seen: the same shape, so that nothing is compiled anew
+past = Cohort.from_sequences([past], channels=raw.channels)
 early = fit_map(past, 3, Laplace(25.0), **options)
 posterior = sample_posterior(jax.random.key(0), past, early, num_samples=500)
 print(diagnose(posterior))
-ahead = posterior_forecast(jax.random.key(1), posterior, past, 31)
+ahead = posterior_forecast(jax.random.key(1), posterior, past, 31, given=60)
 low, high = (np.asarray(cohort.to_units(x))[0] for x in ahead.interval(0.9))
 middle = np.asarray(cohort.to_units(ahead.mean))[0]
 figure, axes = plt.subplots(3, 1, figsize=(8, 5.6), sharex=True, layout="constrained")
