@@ -21,7 +21,7 @@ demo: $(VENV)/installed-parquet ## the main job on the built-in cohort: from lab
 	$(VENV)/bin/sparse-lds demo --force $(ARGS)
 
 test: $(VENV)/installed-dev ## the tests
-	$(VENV)/bin/pytest -n 2 $(ARGS)
+	$(VENV)/bin/pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/installed-dev ## lint and format, changing nothing
 	$(VENV)/bin/ruff check .

@@ -9,6 +9,8 @@ import typer
 
 from .workspace import (
     AFTER_A_FIT,
+    AFTER_A_POSTERIOR,
+    check_free,
     folder_for,
     from_folder,
     load_cohort,
@@ -89,12 +91,13 @@ def fit(
     from .jobs import fit_job
 
     penalty = _beta(beta)
-    folder = folder_for(out, force, "fit.json", *AFTER_A_FIT)
+    check_free(out, force, "fit.json", *AFTER_A_FIT)
     options = dict(
         data=data.absolute(), kind=kind, id=id, time=time, test=test, value=value, tests=tests, hours=hours,
         panels=panels, gaps=gaps,
     )  # fmt: skip
     binned = load_cohort(**options)
+    folder = folder_for(out)
     remove(folder, *AFTER_A_FIT)
     fit_job(
         binned.cohort.standardize(),
@@ -106,7 +109,7 @@ def fit(
         say=say,
         progress=_progress(),
     )
-    save_source(folder, options)
+    save_source(folder, options, binned.cohort)
     say(f"wrote {folder}/fit.json, params.json, A.csv")
 
 
@@ -124,8 +127,9 @@ def path(
     """
     from .jobs import path_job
 
-    folder = folder_for(out, force, "path.csv")
+    check_free(out, force, "path.csv")
     binned = load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps)
+    folder = folder_for(out)
     path_job(binned.cohort.standardize(), folder, states, betas, say=say, progress=_progress())
     say(f"wrote {folder}/path.csv, path.png")
 
@@ -142,10 +146,9 @@ def posterior(
     """
     from .jobs import posterior_job
 
+    check_free(folder, force, "posterior.nc", other="")
     cohort, found, _ = from_folder(folder)
-    folder_for(folder, force, "posterior.nc")
-    if force:
-        remove(folder, "posterior_parts")
+    remove(folder, *(AFTER_A_FIT if force else AFTER_A_POSTERIOR))
     posterior_job(
         cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=_progress()
     )  # fmt: skip
@@ -166,9 +169,14 @@ def compare(
     from .jobs import compare_job
     from .saving import load_posterior
 
+    check_free(folder, force, "comparison.csv", "report.html", other="")
     cohort, found, log = from_folder(folder)
-    folder_for(folder, force, "comparison.csv", "report.html")
-    draws = load_posterior(folder / "posterior.nc")
+    file = folder / "posterior.nc"
+    if not file.exists():
+        raise FileNotFoundError(
+            f"{str(folder)!r} holds no posterior; run sparse-lds posterior {folder} first"
+        )
+    draws = load_posterior(file)
     compare_job(
         cohort,
         folder,
@@ -198,8 +206,8 @@ def forecast(
     from .jobs import forecast_job
     from .saving import load_posterior
 
+    check_free(folder, force, "forecast.csv", other="")
     cohort, found, _ = from_folder(folder)
-    folder_for(folder, force, "forecast.csv")
     file = folder / "posterior.nc"
     draws = load_posterior(file) if file.exists() else None
     forecast_job(cohort, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
@@ -226,7 +234,7 @@ def table1(
     from .synthetic import synthetic_labs
     from .table1 import Plan, run_table1, write_table1
 
-    folder = folder_for(out, True)
+    folder = folder_for(out)
     if force:
         remove(folder, "cells", "run.json", "table1.csv", "table1.txt", "cells.csv")
     if data == "synthetic":
@@ -270,7 +278,8 @@ def demo(
     """
     from .demo import run_demo
 
-    folder = folder_for(out, force, "fit.json", *AFTER_A_FIT)
+    check_free(out, force, "fit.json", *AFTER_A_FIT)
+    folder = folder_for(out)
     remove(folder, *AFTER_A_FIT)
     run_demo(
         folder, patients=patients, n_states=states, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say,

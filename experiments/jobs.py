@@ -123,9 +123,9 @@ def posterior_job(
     if group(posterior, "posterior").attrs["interrupted"]:
         say("the draws so far are kept: the same command goes on from there")
         raise KeyboardInterrupt
-    save_posterior(posterior, folder / "posterior.nc")
     verdict = str(diagnose(posterior))
     write_whole(folder / "verdict.txt", verdict + "\n")
+    save_posterior(posterior, folder / "posterior.nc")  # last: it says that all is there
     say(verdict)
     return posterior
 

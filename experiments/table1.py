@@ -138,7 +138,7 @@ class Table1(NamedTuple):
             f"{size} training patients, mean ± sd over {self.plan.repetitions} repetitions",
             fontsize=10,
         )
-        axis.legend(fontsize=8, frameon=False)
+        axis.legend(fontsize=8, framealpha=0.9, edgecolor="none")
         return figure
 
 

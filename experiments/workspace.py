@@ -40,32 +40,44 @@ def set_up() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def folder_for(out: Path, force: bool, *names: str) -> Path:
-    """The folder, made; existing results are an error unless forced."""
+def check_free(out: Path, force: bool, *names: str, other: str = "give another --out, or ") -> None:
+    """Existing results are an error unless forced."""
     there = [name for name in names if (out / name).exists()]
     if there and not force:
         raise ValueError(
-            f"{str(out / there[0])!r} is there already; give another --out, or --force to overwrite it"
+            f"{str(out / there[0])!r} is there already; {other}--force to overwrite it"
         )
-    out.mkdir(parents=True, exist_ok=True)
+
+
+def folder_for(out: Path) -> Path:
+    """The folder, made."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {str(out)!r}: {error.strerror}") from None
     if not os.access(out, os.W_OK):
         raise PermissionError(f"the folder {str(out)!r} cannot be written")
     return out
 
 
 # what later commands made of an earlier fit
-AFTER_A_FIT = (
-    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
+AFTER_A_POSTERIOR = (
+    "comparison.csv", "confusion.csv", "forecast.csv", "report.html", "transition.png", "forest.png",
+    "eigenvalues.png", "forecast.png",
 )  # fmt: skip
+AFTER_A_FIT = ("posterior_parts", "posterior.nc", "verdict.txt", *AFTER_A_POSTERIOR)
 
 
 def remove(folder: Path, *names: str) -> None:
     """Results of ours, by name: never a folder that a user may have put other things in."""
-    for name in names:
+    there = [name for name in names if (folder / name).exists()]
+    for name in there:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
         else:
-            (folder / name).unlink(missing_ok=True)
+            (folder / name).unlink()
+    if there:
+        say(f"removed what was made of earlier results: {', '.join(there)}")
 
 
 def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
@@ -82,16 +94,18 @@ def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
     return binned
 
 
-def save_source(out: Path, options: dict) -> None:
+def save_source(out: Path, options: dict, cohort) -> None:
     """How the data were read, so that later commands on the folder read them again in the same way."""
-    from ..models.files import write_whole
+    from ..models.files import fingerprint, write_whole
 
     plain = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
-    write_whole(out / "source.json", json.dumps(plain, indent=1))
+    mark = fingerprint(cohort.y, cohort.mask, cohort.lengths)
+    write_whole(out / "source.json", json.dumps({"options": plain, "cohort": mark}, indent=1))
 
 
 def from_folder(folder: Path):
     """Cohort and fit of an earlier `fit`."""
+    from ..models.files import fingerprint
     from .saving import load_fit
 
     source = folder / "source.json"
@@ -99,7 +113,12 @@ def from_folder(folder: Path):
         raise FileNotFoundError(
             f"{str(folder)!r} holds no fit; run sparse-lds fit first, with --out {folder}"
         )
-    options = json.loads(source.read_text())
-    options["data"] = Path(options["data"])
+    found = json.loads(source.read_text())
+    options = found["options"] | {"data": Path(found["options"]["data"])}
     binned = load_cohort(**options)
+    cohort = binned.cohort
+    if fingerprint(cohort.y, cohort.mask, cohort.lengths) != found["cohort"]:
+        raise ValueError(
+            f"{str(options['data'])!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
+        )
     return binned.cohort.standardize(), load_fit(folder / "fit.json"), binned.log

@@ -76,10 +76,23 @@ def warnings_of(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
             "penalty on A can be lowered without end by rescaling states; Q='unit diagonal' or "
             "Q='identity' makes the problem well posed"
         )
+    if spec.free("R"):
+        sd = np.sqrt(np.diagonal(params.R))
+        least = np.linalg.eigvalsh(np.asarray(params.R) / np.outer(sd, sd))[0]
+        if least < 1e-5 or (sd**2 < 1e-5 * np.diagonal(_emitted(params))).any():
+            found.append(
+                "R is nearly singular: the model sees no measurement error in some combination of channels, as on "
+                "interpolated or rounded data"
+            )
     radius = np.abs(np.linalg.eigvals(params.A)).max()
     if radius > 1:
         found.append(f"A is not stable: its spectral radius is {radius:.3f}")
     return tuple(found)
+
+
+def _emitted(params: LDSParams) -> np.ndarray:
+    """Variance of a channel that one step's noise and the first state bring."""
+    return np.asarray(params.C @ (params.Q + params.V1) @ params.C.T + params.R)
 
 
 def scale_ratio(params: LDSParams) -> float:

@@ -271,6 +271,8 @@ def climb(
     finally:
         bar.close()
     params = _regular(params, spec)
+    if spec.free("A") and spec.variant == "exact" and reason != "not finite":
+        params = _exact_zeros(params, problem)
     objective, log_likelihood = _evaluate(params, problem)
     trace = np.append(values[1:], objective)
     params = _normalised(params, prior, spec)
@@ -308,6 +310,20 @@ def _rotates(params: LDSParams, spec: Spec) -> bool:
     """Whether Q = I alone is held: every orthogonal W keeps it."""
     identity = np.array_equal(params.Q, np.eye(params.n_states))
     return spec.hold == ("Q",) and not spec.diagonal and identity
+
+
+def _exact_zeros(params: LDSParams, problem: Problem) -> LDSParams:
+    """Entries on their way to zero set to it, where the objective does not fall: EM goes there only linearly."""
+    if isinstance(problem.prior, Flat):
+        return params
+    size, before = jnp.abs(params.A), _evaluate(params, problem)[0]
+    for share in (1e-2, 1e-3, 1e-4, 1e-5):
+        small = (size > 0) & (size < share * size.max())
+        if small.any():
+            cleared = params._replace(A=jnp.where(small, 0.0, params.A))
+            if _evaluate(cleared, problem)[0] >= before:
+                return cleared
+    return params
 
 
 def _regular(params: LDSParams, spec: Spec) -> LDSParams:

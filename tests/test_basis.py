@@ -87,3 +87,19 @@ def test_what_a_fit_returns_is_a_start():
     check_params(_regular(params, Spec()))
     held = _regular(params, Spec(hold=("V1",)))
     np.testing.assert_array_equal(held.V1, params.V1)
+
+
+def test_entries_on_their_way_to_zero_are_set_to_it():
+    """EM goes there only linearly, and stops at the tolerance: what is left is small, and no gain."""
+    _, cohort = problem(2, 3)
+    fit = fit_map(cohort, 3, Laplace(20.0), Q="identity", max_iter=300)
+    A = np.asarray(fit.params.A)
+    small = (A != 0) & (np.abs(A) < 1e-5 * np.abs(A).max())
+    assert not small.any()
+    prior = fit.prior
+    cleared = np.where(np.abs(A) < 1e-2 * np.abs(A).max(), 0.0, A)
+    for candidate in (A, cleared):
+        value = log_likelihood(fit.params._replace(A=candidate), cohort).sum() + prior.log_prob(
+            candidate
+        )
+        assert fit.objective[-1] >= float(value) - 1e-9 * abs(float(value))
