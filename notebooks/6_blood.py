@@ -125,9 +125,9 @@ print(comparison)
 figure = plot_forest(comparison)
 
 # %% [markdown]
-# Each test remembers itself, haematocrit least. Among the influences of one test on another, that of white cells on platelets (`A[1, 0]`) is the one whose interval stays clear of zero. Into haematocrit the
-# intervals are wide: its zeros are compatible with the data, and so are influences of either sign. That is what 91 days of one patient can say. (The model also gives haematocrit no measurement error at all: with one
-# value a day, a level that jumps and an error that jumps look alike.)
+# White cells and platelets remember themselves, and the influence of white cells on platelets (`A[1, 0]`) is the one whose interval stays clear of zero. Haematocrit's row is zero altogether at this β, its own memory
+# included, which OLDS put at 0.6: with so few values that is the prior's voice more than the data's, and the posterior, which shares the prior, only says that memory up to about 0.2 would do as well (exercise 1). The other zeros are compatible with the data, and so
+# are small influences of either sign. That is what 91 days of one patient can say. (The model gives haematocrit hardly any measurement error: with one value a day, a level that jumps and an error that jumps look alike.)
 #
 # ## Exercises
 #
