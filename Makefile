@@ -30,7 +30,7 @@ lint: $(VENV)/installed-dev ## lint and format, changing nothing
 types: $(VENV)/installed-dev ## static types
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
-notebooks: $(VENV)/installed-dev ## execute the notebooks; ARGS=--check compares instead of writing
+notebooks: $(VENV)/installed-dev ## execute the notebooks; ARGS=--compare compares instead of writing
 	$(VENV)/bin/python notebooks/build.py $(ARGS)
 
 docs: $(VENV)/installed-dev ## the reference of all functions, into site/; a warning is an error

@@ -105,7 +105,7 @@ _ = axis.legend(frameon=False, fontsize=8)
 # The truth is sparse, and yet not the least: the MAP, free to choose, prefers *its* diagonal basis. So with a free basis SLDS is a shrinkage of eigenvalues. One that is
 # driven to zero switches a state off, and that answers a question that does not depend on the basis: **how many states are there?** We fit six states to data from three.
 
-# %%
+# %% tags=["varies"]
 betas, moduli, active = (1.0, 3.0, 10.0, 30.0, 60.0), [], []
 fit = None
 for beta in betas:
