@@ -14,8 +14,8 @@ from pathlib import Path
 
 from sparse_lds.experiments.synthetic import synthetic_labs
 
-OPTIONS = ["--states", "2,3,4", "--sizes", "10,20", "--repetitions", "3", "--starts", "2"]
-FILES = ("table1.csv", "cells.csv", "table1.txt", "figure1.png", "figure2.png")
+OPTIONS = ["--states", "2,3", "--sizes", "10", "--repetitions", "3", "--starts", "1"]
+FILES = ("table1.csv", "cells.csv", "table1.txt", "figure1.png")
 
 
 def start(data: Path, out: Path) -> subprocess.Popen:
