@@ -36,14 +36,16 @@ def main() -> None:
         rng = random.Random()
         for k in range(3):
             process = start(folder / "labs.csv", folder / "killed")
-            wait = rng.uniform(0.15, 0.5) * seconds
+            wait = rng.uniform(0.1, 0.25) * seconds
+            ended = "had ended"
             try:
                 process.wait(wait)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                ended = "killed"
             cells = len(list((folder / "killed" / "cells").glob("*.json")))
-            print(f"kill {k + 1} after {wait:.0f} s: {cells} cells are there", flush=True)
+            print(f"run {k + 1}, {ended} after {wait:.0f} s: {cells} cells are there", flush=True)
         assert start(folder / "labs.csv", folder / "killed").wait() == 0
         for file in FILES:
             one, other = ((folder / run / file).read_bytes() for run in ("whole", "killed"))
