@@ -55,14 +55,14 @@ class Cell(NamedTuple):
 def run_cells(
     cohort: Cohort,
     folder: str | Path,
-    plan: Plan = Plan(),  # noqa: B008, it is immutable
+    plan: Plan,
     *,
     workers: int = 2,
     progress: bool = False,
 ) -> tuple[dict[Cell, dict[str, Any]], Plan]:
     """All cells, in `workers` processes; those that `folder` has already are not computed again."""
     plan = _checked(cohort, plan)
-    data = fingerprint(cohort.y, cohort.mask, cohort.lengths)
+    data = fingerprint(cohort)
     folder = run_folder(folder, {"data": data, **plan._asdict()})
     (folder / "cells").mkdir(exist_ok=True)
     cells = [Cell(n, name) for n in plan.sizes for name in BASELINES]

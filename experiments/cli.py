@@ -9,7 +9,6 @@ import typer
 
 from .workspace import (
     AFTER_A_FIT,
-    AFTER_A_POSTERIOR,
     check_free,
     folder_for,
     from_folder,
@@ -148,7 +147,8 @@ def posterior(
 
     check_free(folder, force, "posterior.nc", other="")
     cohort, found, _ = from_folder(folder)
-    remove(folder, *(AFTER_A_FIT if force else AFTER_A_POSTERIOR))
+    if force:
+        remove(folder, *AFTER_A_FIT)
     posterior_job(
         cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=_progress()
     )  # fmt: skip

@@ -147,15 +147,10 @@ def _yes(holds: Any) -> str:
 
 
 def run_table1(
-    cohort: Cohort,
-    folder: str | Path,
-    plan: Plan = Plan(),  # noqa: B008, it is immutable
-    *,
-    workers: int = 2,
-    progress: bool = False,
+    cohort: Cohort, folder: str | Path, plan: Plan | None = None, **options: Any
 ) -> Table1:
-    """All cells, in `workers` processes; those that `folder` has already are not computed again."""
-    return Table1(*run_cells(cohort, folder, plan, workers=workers, progress=progress))
+    """The table of a plan (the paper's by default). Takes the options of `run_cells`: workers, progress."""
+    return Table1(*run_cells(cohort, folder, Plan() if plan is None else plan, **options))
 
 
 def write_table1(table: Table1, folder: str | Path) -> list[Path]:

@@ -61,11 +61,10 @@ def folder_for(out: Path) -> Path:
 
 
 # what later commands made of an earlier fit
-AFTER_A_POSTERIOR = (
-    "comparison.csv", "confusion.csv", "forecast.csv", "report.html", "transition.png", "forest.png",
-    "eigenvalues.png", "forecast.png",
+AFTER_A_FIT = (
+    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
+    "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
 )  # fmt: skip
-AFTER_A_FIT = ("posterior_parts", "posterior.nc", "verdict.txt", *AFTER_A_POSTERIOR)
 
 
 def remove(folder: Path, *names: str) -> None:
@@ -99,8 +98,8 @@ def save_source(out: Path, options: dict, cohort) -> None:
     from ..models.files import fingerprint, write_whole
 
     plain = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
-    mark = fingerprint(cohort.y, cohort.mask, cohort.lengths)
-    write_whole(out / "source.json", json.dumps({"options": plain, "cohort": mark}, indent=1))
+    found = {"options": plain, "cohort": fingerprint(cohort)}
+    write_whole(out / "source.json", json.dumps(found, indent=1))
 
 
 def from_folder(folder: Path):
@@ -116,8 +115,7 @@ def from_folder(folder: Path):
     found = json.loads(source.read_text())
     options = found["options"] | {"data": Path(found["options"]["data"])}
     binned = load_cohort(**options)
-    cohort = binned.cohort
-    if fingerprint(cohort.y, cohort.mask, cohort.lengths) != found["cohort"]:
+    if fingerprint(binned.cohort) != found["cohort"]:
         raise ValueError(
             f"{str(options['data'])!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
         )

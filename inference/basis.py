@@ -72,18 +72,18 @@ def _turn(A: np.ndarray, W: np.ndarray, sweeps: int = 20) -> Basis:
         before = np.abs(A).sum()
         for i in range(l):
             for j in range(i):
-                rest = np.setdiff1d(range(l), (i, j))
+                plane, rest = np.ix_((i, j), (i, j)), np.setdiff1d(range(l), (i, j))
                 a, b = (np.append(A[k, rest], A[rest, k]) for k in (i, j))
-                angles = [np.arctan2(-a, b), _block_angles(A[np.ix_((i, j), (i, j))]), [0.0]]
+                angles = [np.arctan2(-a, b), _block_angles(A[plane]), [0.0]]
                 theta = np.concatenate(angles)
                 turns = np.array([[np.cos(theta), np.sin(theta)], [-np.sin(theta), np.cos(theta)]])
                 outside = np.abs(np.einsum("pqk,qm->kpm", turns, np.array([a, b]))).sum((1, 2))
-                block = np.einsum("pqk,qr,srk->kps", turns, A[np.ix_((i, j), (i, j))], turns)
+                block = np.einsum("pqk,qr,srk->kps", turns, A[plane], turns)
                 penalty = outside + np.abs(block).sum((1, 2))
                 k = int(np.argmin(penalty))
                 if penalty[k] < penalty[-1] * (1 - 1e-12):
                     U = np.eye(l)
-                    U[np.ix_((i, j), (i, j))] = turns[:, :, k]
+                    U[plane] = turns[:, :, k]
                     A, W = U @ A @ U.T, U @ W
         if np.abs(A).sum() > before * (1 - 1e-9):
             break

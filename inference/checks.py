@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..models import Cohort, Flat, LDSParams, Prior
+from ..models.linalg import least_correlation
 from .mstep import Floors, Spec
 
 _Q = ("free", "unit diagonal", "identity")
@@ -76,23 +77,22 @@ def warnings_of(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
             "penalty on A can be lowered without end by rescaling states; Q='unit diagonal' or "
             "Q='identity' makes the problem well posed"
         )
-    if spec.free("R"):
-        sd = np.sqrt(np.diagonal(params.R))
-        least = np.linalg.eigvalsh(np.asarray(params.R) / np.outer(sd, sd))[0]
-        if least < 1e-5 or (sd**2 < 1e-5 * np.diagonal(_emitted(params))).any():
-            found.append(
-                "R is nearly singular: the model sees no measurement error in some combination of channels, as on "
-                "interpolated or rounded data"
-            )
+    if spec.free("R") and _sees_no_error(params):
+        found.append(
+            "R is nearly singular: the model sees no measurement error in some combination of channels, as on "
+            "interpolated or rounded data"
+        )
     radius = np.abs(np.linalg.eigvals(params.A)).max()
     if radius > 1:
         found.append(f"A is not stable: its spectral radius is {radius:.3f}")
     return tuple(found)
 
 
-def _emitted(params: LDSParams) -> np.ndarray:
-    """Variance of a channel that one step's noise and the first state bring."""
-    return np.asarray(params.C @ (params.Q + params.V1) @ params.C.T + params.R)
+def _sees_no_error(params: LDSParams) -> bool:
+    """Whether R is near singular, or hardly any of a channel's variance at the first step is error."""
+    signal = np.diagonal(params.C @ params.V1 @ params.C.T)
+    error = np.diagonal(params.R)
+    return bool(least_correlation(params.R) < 1e-5 or (error < 1e-5 * signal).any())
 
 
 def scale_ratio(params: LDSParams) -> float:

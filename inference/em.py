@@ -17,7 +17,6 @@ from ..models import (
     LDSParams,
     Prepared,
     Prior,
-    canonical_scaling,
     change_basis,
     check_params,
     jitted_statistics,
@@ -26,6 +25,7 @@ from ..models import (
 )
 from .basis import basis_step, level
 from .checks import check_arguments, scale_ratio, warnings_of
+from .finish import basis_is_free, normalised, regular, rotates
 from .initial import initial_params
 from .mstep import Floors, Spec, floors_below, m_step, stationarity
 from .quasi_newton import quasi_newton
@@ -220,7 +220,7 @@ def climb(
     """EM from `start` until the optimality conditions hold to tol, with quasi-Newton runs between if accelerated."""
     prior = problem.prior
     penalised = not isinstance(prior, Flat)
-    movable, rotatable = penalised and _basis_is_free(spec), penalised and _rotates(start, spec)
+    movable, rotatable = penalised and basis_is_free(spec), penalised and rotates(start, spec)
     params, residual = start, np.inf
     values: list[float] = []  # the objective at the point that each iteration started from
     steps = {"em": 0, "quasi-newton": 0, "basis": 0}
@@ -270,12 +270,12 @@ def climb(
         reason = "interrupted"
     finally:
         bar.close()
-    params = _regular(params, spec)
+    params = regular(params, spec)
     if spec.free("A") and spec.variant == "exact" and reason != "not finite":
         params = _exact_zeros(params, problem)
     objective, log_likelihood = _evaluate(params, problem)
     trace = np.append(values[1:], objective)
-    params = _normalised(params, prior, spec)
+    params = normalised(params, prior, spec)
     return FitResult(
         params=params,
         objective=trace,
@@ -301,17 +301,6 @@ _REASONS = {
 }
 
 
-def _basis_is_free(spec: Spec) -> bool:
-    """Whether z → Wz changes nothing that is held."""
-    return not (spec.diagonal or spec.unit_Q or set(spec.hold) & {"A", "C", "Q", "pi1", "V1"})
-
-
-def _rotates(params: LDSParams, spec: Spec) -> bool:
-    """Whether Q = I alone is held: every orthogonal W keeps it."""
-    identity = np.array_equal(params.Q, np.eye(params.n_states))
-    return spec.hold == ("Q",) and not spec.diagonal and identity
-
-
 def _exact_zeros(params: LDSParams, problem: Problem) -> LDSParams:
     """Entries on their way to zero set to it, where the objective does not fall: EM goes there only linearly."""
     if isinstance(problem.prior, Flat):
@@ -324,31 +313,3 @@ def _exact_zeros(params: LDSParams, problem: Problem) -> LDSParams:
             if _evaluate(cleared, problem)[0] >= before:
                 return cleared
     return params
-
-
-def _regular(params: LDSParams, spec: Spec) -> LDSParams:
-    """Free covariances clear of singular, so that a fit can start where another ended.
-
-    Floors are set at the start of a fit: a V1 that grows a millionfold in one direction outgrows its floor in others.
-    """
-
-    def clear(S):
-        scale = jnp.sqrt(jnp.diagonal(S))
-        least = jnp.linalg.eigvalsh(S / jnp.outer(scale, scale))[0]
-        return S + jnp.where(least < 1e-10, 1e-10, 0.0) * jnp.diag(jnp.diagonal(S))
-
-    free = [name for name in Floors._fields if spec.free(name)]
-    if spec.unit_Q and "Q" in free:
-        free.remove("Q")
-    return params._replace(**{name: clear(getattr(params, name)) for name in free})
-
-
-def _normalised(params: LDSParams, prior: Prior, spec: Spec) -> LDSParams:
-    """What changes neither likelihood nor penalty: overall scale, signs and order of the states; and signs of zeros."""
-    if (_basis_is_free(spec) or _rotates(params, spec)) and np.ndim(prior.beta) == 0:
-        params = canonical_scaling(params)
-    # exact symmetry: fused arithmetic may differ in the last bit
-    exact = {
-        name: 0.5 * (S + S.T) for name, S in params._asdict().items() if name in Floors._fields
-    }
-    return params._replace(A=jnp.where(params.A == 0, 0.0, params.A), **exact)

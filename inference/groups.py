@@ -54,7 +54,7 @@ def build(
         "inference_library": "sparse-lds",
         "free": " ".join(free),
         "n_states": params.n_states,
-        "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
+        "cohort": fingerprint(cohort),
         "prior": repr(prior),
         "alignment": kind,
         "directions_left": n_directions,

@@ -1,21 +1,17 @@
-"""Starting values for EM, from the pooled second moments of a ragged and gappy cohort.
+"""Starting values for EM, from the second moments of windows (see windows.py).
 
-All but the first state is read off *windows*: m consecutive steps w = (y_{t+1}, …, y_{t+m}) of any
-sequence, from any t on. Their second moment M = mean of w w' is pooled entry by entry, over the
-windows that show both cells. It is not centred: E y_{t+k} y_t' = C A^k E[z_t z_t'] C' holds for states
-that are not stationary, as those of short sequences are not, but about zero only. The work after
-pooling is on matrices as small as a window and does not grow with the number of sequences.
+The work after pooling is on matrices as small as a window and does not grow with the number of sequences.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from scipy import linalg
 
 from ..models import Cohort, LDSParams, canonical_scaling
+from .windows import Moments, blocks, channels, pool, white, window_length
 
 _RADIUS = 0.9999  # bound on the eigenvalues of A: a mean far from 0 needs a state that stays
 _LEAST_R = 1e-3  # R is at least this share of the channels' variances, in every direction
@@ -23,22 +19,6 @@ _LEAST_Q = 1e-5  # Q and V1 are at least this share of the states' second moment
 _STEPS = 50  # of EM on M
 _ROUNDS = 10  # of filling in the gaps, each with as many steps of EM as makes _STEPS in all
 _FIRST_STEPS = 20  # of EM on pi1 and V1
-_SAMPLE = 500  # windows whose gaps are filled in
-
-
-class _Moments(NamedTuple):
-    """Pooled moments, channels in units of their root mean square."""
-
-    m: int  # steps of a window
-    variance: np.ndarray  # (d,) of a channel about its mean
-    M: np.ndarray  # (m d, m d)
-    n: float  # windows behind an entry of M, on average
-    sample: tuple[np.ndarray, np.ndarray] | None  # windows (n, m d) with gaps, and what they show
-    shown: (
-        np.ndarray
-    )  # (m d,) the cells of a sequence's first m steps that are ever seen: k of them
-    first_mean: np.ndarray  # (k,)
-    first_cov: np.ndarray  # (k, k)
 
 
 def initial_params(
@@ -62,7 +42,7 @@ def initial_params(
             "be learned; leave the channel out"
         )
     rng = np.random.default_rng(0 if key is None else _seed(key))
-    scale, variance = _channels(cohort)
+    scale, variance = channels(cohort)
     match method:
         case "subspace" | "pca":
             if mask.any(2).sum(1).max() < 2:
@@ -70,7 +50,7 @@ def initial_params(
                     "cohort is too short to say anything on A: no sequence has observed cells at "
                     f"two steps (its longest length is {cohort.n_steps}); use method='random'"
                 )
-            moments = _pool(cohort, scale, variance, _window(cohort, l))
+            moments = pool(cohort, scale, variance, window_length(cohort, l))
             if method == "pca":
                 params = _pca(moments, l, rng)
             else:
@@ -85,7 +65,7 @@ def initial_params(
     return _in_units(params, scale)
 
 
-def _subspace(moments: _Moments, l: int, rng) -> LDSParams:
+def _subspace(moments: Moments, l: int, rng) -> LDSParams:
     """Larimore's canonical variates: M cut into past and future, E[future past'] = O E[z past'].
 
     O = (C; CA; CA²; …) spans what the past can say of the future, and its shift gives A. Beyond
@@ -109,9 +89,9 @@ def _subspace(moments: _Moments, l: int, rng) -> LDSParams:
     return _with_noise(_stable(A), O[:d], moments, l, rng)
 
 
-def _pca(moments: _Moments, l: int, rng) -> LDSParams:
+def _pca(moments: Moments, l: int, rng) -> LDSParams:
     """Γ_0 = CC' + R by principal components, and Γ_1 = CAC' solved for A; states have E zz' = I."""
-    gamma0, gamma1 = (_blocks(moments.M, moments.m, k).mean(0) for k in (0, 1))
+    gamma0, gamma1 = (blocks(moments.M, moments.m, k).mean(0) for k in (0, 1))
     power, U = np.linalg.eigh(gamma0)
     power, U = power[::-1], U[:, ::-1]
     q, d = min(l, len(U)), len(U)
@@ -123,10 +103,10 @@ def _pca(moments: _Moments, l: int, rng) -> LDSParams:
     return _with_noise(left * np.minimum(s, _RADIUS) @ right, C, moments, l, rng)
 
 
-def _with_noise(A, C, moments: _Moments, l: int, rng) -> LDSParams:
+def _with_noise(A, C, moments: Moments, l: int, rng) -> LDSParams:
     """Q and R that go with E zz' = I, and weak AR(1) states up to l."""
     d, q = C.shape
-    R = _blocks(moments.M, moments.m).mean(0) - C @ C.T
+    R = blocks(moments.M, moments.m).mean(0) - C @ C.T
     weak = 0.1 * np.sqrt(moments.variance)[:, None] * rng.normal(size=(d, l - q))
     A = np.asarray(linalg.block_diag(A, np.diag(np.linspace(0.9, 0.1, l - q))))
     return LDSParams(
@@ -149,7 +129,7 @@ def _random(variance: np.ndarray, l: int, rng) -> LDSParams:
     return LDSParams(A, C, np.eye(l), np.diag(variance / 2), np.zeros(l), V1)
 
 
-def _fit_windows(params: LDSParams, moments: _Moments) -> LDSParams:
+def _fit_windows(params: LDSParams, moments: Moments) -> LDSParams:
     """EM on the windows as if they were independent, with V1 for the E zz' of a window's first state.
 
     Few pairs make a poor M. Then EM goes on with that of windows whose gaps are filled in.
@@ -158,10 +138,10 @@ def _fit_windows(params: LDSParams, moments: _Moments) -> LDSParams:
     params = _em(params, moments.M, variance, _STEPS)
     if moments.sample is not None:
         for _ in range(_ROUNDS):
-            M = _filled_in(params, *moments.sample) + _white(variance, m) / len(moments.sample[0])
+            M = _filled_in(params, *moments.sample) + white(variance, m) / len(moments.sample[0])
             params = _em(params, M, variance, _STEPS // _ROUNDS)
     # In the basis with E zz' = I no entry of A is far above 1, as it can be with Q = I.
-    return _change_basis(params, _blocks(_window_moments(params, m)[0], m).mean(0))
+    return _change_basis(params, blocks(_window_moments(params, m)[0], m).mean(0))
 
 
 def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> LDSParams:
@@ -175,11 +155,11 @@ def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> L
         G = _divide(ZC, S)  # E[z | w] = Gw
         MG = M @ G.T
         E = Z - G @ (ZC.T - MG)
-        now, S10, Syz = _blocks(E, m), _blocks(E, m, 1).sum(0), _blocks(MG, m).sum(0)
+        now, S10, Syz = blocks(E, m), blocks(E, m, 1).sum(0), blocks(MG, m).sum(0)
         S00, S11, Szz = now[:-1].sum(0), now[1:].sum(0), now.sum(0)
         A, C = _stable(_divide(S10, S00)), _divide(Syz, Szz)
         Q = (S11 - A @ S10.T - S10 @ A.T + A @ S00 @ A.T) / (m - 1)
-        R = _blocks(M, m).mean(0) - (C @ Syz.T + Syz @ C.T - C @ Szz @ C.T) / m
+        R = blocks(M, m).mean(0) - (C @ Syz.T + Syz @ C.T - C @ Szz @ C.T) / m
         Q = _at_least(Q, _LEAST_Q * S00 / (m - 1))
         R = _at_least(R, _LEAST_R * np.diag(variance))
         params = LDSParams(A, C, Q, R, params.pi1, now[0])
@@ -199,7 +179,7 @@ def _filled_in(params: LDSParams, w: np.ndarray, seen: np.ndarray) -> np.ndarray
     return S + S @ (u.T @ u / len(w) - inverse.mean(0)) @ S
 
 
-def _fit_first(params: LDSParams, moments: _Moments) -> LDSParams:
+def _fit_first(params: LDSParams, moments: Moments) -> LDSParams:
     """EM on pi1 and V1 alone, from the mean and covariance of the first m steps.
 
     y_{1:m} = O z_1 + noise, with O = (C; CA; CA²; …): a regression whose ridge is V1⁻¹.
@@ -231,102 +211,6 @@ def _window_moments(params: LDSParams, m: int):
     return Z.reshape(m * l, m * l), ZC, S
 
 
-def _channels(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
-    """Root mean square of each channel, and its variance in those units, (d,)."""
-    y, mask = np.asarray(cohort.y, np.float64), np.asarray(cohort.mask)
-    n = mask.sum((0, 1))
-    rms = np.sqrt((y * y).sum((0, 1)) / n)
-    scale = np.where(rms > 0, rms, rms[rms > 0].mean() if rms.any() else 1.0)
-    centred = np.where(mask, y - y.sum((0, 1)) / n, 0.0) / scale
-    variance = (centred * centred).sum((0, 1)) / n
-    # A constant channel is given noise of 1% of its level, or R would be singular.
-    return scale, np.where(variance > 1e-9, variance, 1e-4)
-
-
-def _window(cohort: Cohort, l: int) -> int:
-    """Steps of a window: what l states ask for, but no fewer than half of the pairs' number remain."""
-    lengths, d = np.asarray(cohort.lengths), cohort.n_channels
-    wanted = max(2 * -(-l // d) + 2, min(10, 100 // d))
-    steps = range(2, min(wanted, cohort.n_steps) + 1)
-    windows = [np.maximum(lengths - m + 1, 0).sum() for m in steps]
-    return max(m for m, n in zip(steps, windows, strict=True) if 2 * n >= windows[0])
-
-
-def _pool(cohort: Cohort, scale, variance, m: int) -> _Moments:
-    """Moments of all windows within the sequences, and of the sequences' first m steps."""
-    y, mask = np.asarray(cohort.y) / scale, np.asarray(cohort.mask)
-    lengths, white = np.asarray(cohort.lengths), _white(variance, m)
-    total, count, n = np.zeros_like(white), np.zeros_like(white), 0
-    for start in range(0, len(y), 256):  # in blocks, for windows need m times the memory
-        rows = slice(start, start + 256)
-        inside = np.arange(y.shape[1] - m + 1) <= lengths[rows, None] - m
-        w = _windows(y[rows], m)[inside].reshape(-1, len(white))
-        total += w.T @ w
-        n += len(w)
-        if not cohort.complete:
-            seen = _windows(mask[rows], m)[inside].reshape(w.shape).astype(float)
-            count += seen.T @ seen
-    if cohort.complete:
-        count[:] = n
-    # One pseudo-window that is stationary for entries never seen, and one of white noise.
-    M = (total + _stationary(total, count, m)) / (count + 1) + white / n
-
-    w, seen = y[:, :m].reshape(len(y), -1), mask[:, :m].reshape(len(y), -1)
-    shown = np.any(seen, axis=0)
-    w, seen = w[:, shown], seen[:, shown].astype(float)
-    mean = w.sum(0) / seen.sum(0)
-    w = w - seen * mean
-    cov = (w.T @ w + white[np.ix_(shown, shown)]) / (seen.T @ seen + 1)
-    few = not cohort.complete and count.mean() < _SAMPLE * m  # windows overlap m times
-    sample = _sample(y, mask, lengths, m) if few else None
-    return _Moments(m, variance, _positive(M), count.mean(), sample, shown, mean, _positive(cov))
-
-
-def _sample(y, mask, lengths, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """The windows that show most, of those that overlap by half."""
-    starts = slice(None, None, max(1, m // 2))
-    inside = (np.arange(y.shape[1] - m + 1) <= lengths[:, None] - m)[:, starts]
-    w, seen = (_windows(x, m)[:, starts][inside].reshape(inside.sum(), -1) for x in (y, mask))
-    # Ties go by the last digits: chance that does not depend on the order of the sequences.
-    best = np.lexsort((np.modf(1e6 * w.sum(1))[0], -seen.sum(1)))[:_SAMPLE]
-    return w[best], seen[best]
-
-
-def _white(variance: np.ndarray, m: int) -> np.ndarray:
-    return np.diag(np.tile(variance, m))
-
-
-def _windows(x: np.ndarray, m: int) -> np.ndarray:
-    """All m consecutive steps of x (N, T, d), as a view (N, T - m + 1, m, d)."""
-    return sliding_window_view(x, m, axis=1).swapaxes(2, 3)
-
-
-def _stationary(total, count, m: int) -> np.ndarray:
-    """M as far as lags tell it: Γ_k in the blocks (t + k, t), whatever t.
-
-    A lag at which two channels are never seen is interpolated between its neighbours, with 0 at lag m.
-    """
-    lags = list(range(1 - m, m))
-    sums, counts = (
-        np.array([_blocks(x, m, k).sum(0) for k in lags]) for x in (total, count)
-    )  # (2m - 1, d, d)
-    gamma = sums / np.maximum(counts, 1)
-    d = gamma.shape[-1]
-    gamma[m - 1, range(d), range(d)] = counts[m - 1, range(d), range(d)] = 1  # by the units
-    for a, b in np.argwhere((counts == 0).any(0)):
-        known = np.flatnonzero(counts[:, a, b])
-        at, value = np.pad(known + 1 - m, 1, constant_values=(-m, m)), gamma[known, a, b]
-        gamma[:, a, b] = np.interp(lags, at, np.pad(value, 1))
-    t = np.arange(m)
-    return gamma[t[:, None] - t + m - 1].swapaxes(1, 2).reshape(total.shape)
-
-
-def _blocks(X: np.ndarray, m: int, lag: int = 0) -> np.ndarray:
-    """The blocks (t + lag, t) of a matrix of m x m blocks, stacked over t."""
-    t = np.arange(max(0, -lag), m - max(0, lag))
-    return X.reshape(m, X.shape[0] // m, m, X.shape[1] // m)[t + lag, :, t]
-
-
 def _powers(A: np.ndarray, m: int) -> np.ndarray:
     """I, A, …, A^{m-1}, (m, l, l)."""
     powers = [np.eye(len(A))]
@@ -344,21 +228,6 @@ def _whiten(X: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
     """F⁻¹ X G⁻ᵀ for lower triangular F and G."""
     half = linalg.solve_triangular(F, X, lower=True)
     return linalg.solve_triangular(G, half.T, lower=True).T
-
-
-def _positive(S: np.ndarray) -> np.ndarray:
-    """S with its correlation matrix made positive definite: pairwise moments need not be.
-
-    How far the smallest eigenvalue lies below 0 shows how uncertain eigenvalues near 0 are.
-    """
-    sd = np.sqrt(np.diagonal(S))
-    values, vectors = np.linalg.eigh(S / sd[:, None] / sd)
-    least = np.clip(-values.min(initial=0.0), 1e-9, 0.1)
-    if values.min(initial=1.0) >= least:
-        return S
-    X = vectors * np.maximum(values, least) @ vectors.T
-    sd = sd / np.sqrt(np.diagonal(X))
-    return X * sd[:, None] * sd
 
 
 def _at_least(S: np.ndarray, base: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..models import ExpectedStatistics, LDSParams, Prior
-from ..models.linalg import sym
+from ..models.linalg import least_correlation, sym
 from .proximal import (
     ProximalResult,
     kkt_residual,
@@ -59,9 +59,8 @@ def floors_below(params: LDSParams) -> Floors:
     """Floors for a fit that starts here; less where the start is itself nearly singular."""
 
     def floor(S):
-        scale = jnp.sqrt(jnp.diagonal(S))
-        least = jnp.linalg.eigvalsh(S / jnp.outer(scale, scale))[0]
-        return jnp.clip(0.1 * least, 1e-12, 1e-6) * jnp.diag(jnp.diagonal(S))
+        share = jnp.clip(0.1 * least_correlation(S), 1e-12, 1e-6)
+        return share * jnp.diag(jnp.diagonal(S))
 
     return Floors(*(floor(getattr(params, name)) for name in Floors._fields))
 

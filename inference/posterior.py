@@ -157,7 +157,7 @@ def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_sampl
         return None
     run = {
         "key": fingerprint(key),
-        "cohort": fingerprint(cohort.y, cohort.mask, cohort.lengths),
+        "cohort": fingerprint(cohort),
         "fit": fingerprint(fit.params),
         "prior": f"{type(prior).__name__} {getattr(prior, 'by', '')} {fingerprint(prior)}",
         "priors": str(

@@ -29,7 +29,7 @@ def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
 
 
 def fingerprint(*arrays: Any) -> str:
-    """Of shapes, types and values."""
+    """Of the shapes, types and values in any pytrees; a cohort's labels are no part of it."""
     digest = hashlib.sha256()
     for x in jax.tree.leaves(arrays):
         x = np.asarray(x)

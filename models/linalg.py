@@ -59,3 +59,9 @@ def whitener(S: Array) -> tuple[Array, Array]:
         M = jnp.concatenate([M[: i + 1], below])
     pivots = jnp.stack([M[i, i] for i in range(d)])
     return M[:, d:] / jnp.sqrt(pivots)[:, None], jnp.log(pivots).sum(0)
+
+
+def least_correlation(S: Array) -> Array:
+    """Smallest eigenvalue of S as a correlation matrix: how near it is to singular, whatever the units."""
+    sd = jnp.sqrt(jnp.diagonal(S))
+    return jnp.linalg.eigvalsh(S / jnp.outer(sd, sd))[0]

@@ -7,7 +7,7 @@ from scipy.stats import ortho_group
 
 from sparse_lds.inference import fit_map
 from sparse_lds.inference.basis import basis_step
-from sparse_lds.inference.em import _regular
+from sparse_lds.inference.finish import regular
 from sparse_lds.inference.mstep import Spec
 from sparse_lds.models import GroupLaplace, Laplace, change_basis, check_params, log_likelihood
 
@@ -84,8 +84,8 @@ def test_what_a_fit_returns_is_a_start():
     params = params._replace(V1=np.outer(long, long) + np.eye(3))
     with pytest.raises(ValueError, match="not positive definite"):
         check_params(params)
-    check_params(_regular(params, Spec()))
-    held = _regular(params, Spec(hold=("V1",)))
+    check_params(regular(params, Spec()))
+    held = regular(params, Spec(hold=("V1",)))
     np.testing.assert_array_equal(held.V1, params.V1)
 
 

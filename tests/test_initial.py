@@ -6,7 +6,7 @@ import oracles
 import pytest
 from scipy import linalg
 
-from sparse_lds.inference import initial
+from sparse_lds.inference import initial, windows
 from sparse_lds.inference.initial import initial_params
 from sparse_lds.models import (
     Cohort,
@@ -98,7 +98,7 @@ def window_moment(params, m):
 def moments(M, m):
     nothing = np.zeros(0)
     variance = np.ones(len(M) // m)
-    return initial._Moments(m, variance, M, 1e12, None, nothing, nothing, nothing)
+    return windows.Moments(m, variance, M, 1e12, None, nothing, nothing, nothing)
 
 
 # --- what is recovered ---------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_start_of_the_sequences_is_found():
 def test_moments_are_pooled_over_the_pairs_that_are_seen():
     """Against loops over windows and cells; pseudo-windows weigh 2 against the pairs seen."""
     cohort, m = drawn(4, system(4, [0.9, 0.5], 2), 300, 9, 2, gaps=0.3), 4
-    scale, variance = initial._channels(cohort)
+    scale, variance = windows.channels(cohort)
     sums, counts = np.zeros((m * 2, m * 2)), np.zeros((m * 2, m * 2))
     for y in cohort.sequences():
         for t in range(len(y) - m + 1):
@@ -192,7 +192,7 @@ def test_moments_are_pooled_over_the_pairs_that_are_seen():
             product = np.outer(w, w)
             sums += np.nan_to_num(product)
             counts += np.isfinite(product)
-    found = initial._pool(cohort, scale, variance, m)
+    found = windows.pool(cohort, scale, variance, m)
     # both means of the product of two channels of mean square 1 are of order 1
     assert np.abs(found.M - sums / counts).max() < 4 / counts.min()
     np.testing.assert_allclose(found.n, counts.mean())
@@ -338,9 +338,9 @@ def test_blocks_of_sequences_do_not_matter():
     params = system(13, [0.9, 0.5], 2)
     sequences = drawn(13, params, 40, 15, 8, gaps=0.1).sequences()
     once, often = (Cohort.from_sequences(sequences * k) for k in (1, 10))
-    scale, variance = initial._channels(once)
-    np.testing.assert_allclose(initial._channels(often), (scale, variance))
-    one, ten = (initial._pool(c, scale, variance, 5) for c in (once, often))
+    scale, variance = windows.channels(once)
+    np.testing.assert_allclose(windows.channels(often), (scale, variance))
+    one, ten = (windows.pool(c, scale, variance, 5) for c in (once, often))
     np.testing.assert_allclose(10 * one.n, ten.n)
     np.testing.assert_allclose(one.M, ten.M, atol=4 / one.n)
     np.testing.assert_allclose(one.first_mean, ten.first_mean)
