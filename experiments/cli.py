@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Sparse linear dynamical systems: a MAP fit with exact zeros, and the posterior that judges them.",
 )
 
 Data = Annotated[
@@ -47,6 +47,21 @@ Gaps = Annotated[str, typer.Option(help="interpolate (the paper) or missing (the
 Draws = Annotated[int, typer.Option(help="draws of each chain")]
 Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
 Chains = Annotated[int, typer.Option(help="chains")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"sparse-lds {version('sparse-lds')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show it")
+    ] = False,
+) -> None:
+    """Sparse linear dynamical systems: a MAP fit with exact zeros, and the posterior that judges them."""
 
 
 def told(command):
@@ -146,11 +161,12 @@ def posterior(
     from .jobs import posterior_job
 
     check_free(folder, force, "posterior.nc", other="")
-    cohort, found, _ = from_folder(folder)
+    binned, found = from_folder(folder)
     if force:
         remove(folder, *AFTER_A_FIT)
     posterior_job(
-        cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=_progress()
+        binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say,
+        progress=_progress(),
     )  # fmt: skip
     say(f"wrote {folder}/posterior.nc, verdict.txt")
 
@@ -170,24 +186,15 @@ def compare(
     from .saving import load_posterior
 
     check_free(folder, force, "comparison.csv", "report.html", other="")
-    cohort, found, log = from_folder(folder)
+    binned, found = from_folder(folder)
     file = folder / "posterior.nc"
     if not file.exists():
         raise FileNotFoundError(
             f"{str(folder)!r} holds no posterior; run sparse-lds posterior {folder} first"
         )
     draws = load_posterior(file)
-    compare_job(
-        cohort,
-        folder,
-        found,
-        draws,
-        epsilon=epsilon,
-        seed=seed,
-        say=say,
-        title="MAP against posterior",
-        log=log,
-    )
+    title = "MAP against posterior"
+    compare_job(binned, folder, found, draws, epsilon=epsilon, seed=seed, say=say, title=title)
     say(f"wrote {folder}/report.html, comparison.csv, confusion.csv and figures")
 
 
@@ -207,10 +214,10 @@ def forecast(
     from .saving import load_posterior
 
     check_free(folder, force, "forecast.csv", other="")
-    cohort, found, _ = from_folder(folder)
+    binned, found = from_folder(folder)
     file = folder / "posterior.nc"
     draws = load_posterior(file) if file.exists() else None
-    forecast_job(cohort, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
+    forecast_job(binned, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
     say(f"wrote {folder}/forecast.csv")
 
 

@@ -32,6 +32,9 @@ def run_demo(
     if not 5 <= patients <= len(cohort) - 100:
         raise ValueError(f"--patients is {patients}; it must be from 5 to {len(cohort) - 100}")
     train = cohort.take(range(patients)).standardize()
+    binned = binned._replace(
+        cohort=train, log=log
+    )  # rows beyond the training patients are not used
     test = cohort.take(range(patients, len(cohort))).standardize_like(train)
 
     olds = fit_em(train, n_states, max_iter=300, seed=seed)
@@ -63,14 +66,14 @@ def run_demo(
         say=say,
         progress=progress,
     )
-    forecast_job(train, folder, slds, posterior, 6, prob=0.9, seed=seed, say=say)
+    forecast_job(binned, folder, slds, posterior, 6, prob=0.9, seed=seed, say=say)
 
     def extra(report: Report) -> None:
         report.heading("Forecasts of test patients")
         report.lines(text)
 
     compare_job(
-        train,
+        binned,
         folder,
         slds,
         posterior,
@@ -78,6 +81,5 @@ def run_demo(
         seed=seed,
         say=say,
         title="sparse-lds demo",
-        log=log,
         extra=extra,
     )

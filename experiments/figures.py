@@ -176,8 +176,12 @@ def plot_forecast_fan(
     given: int,
     *,
     probs: Sequence[float] = (0.5, 0.9),
+    measured: np.ndarray | None = None,
 ) -> Figure:
-    """The future of one sequence after its first `given` steps: the MAP's forecast against the posterior predictive."""
+    """The future of one sequence after its first `given` steps: the MAP's forecast against the posterior predictive.
+
+    `measured` (N, T, d) tells measurements from cells that were filled in, which are drawn hollow.
+    """
     if not 0 <= sequence < len(cohort):
         raise ValueError(f"sequence is {sequence}; the cohort has {len(cohort)}, counted from 0")
     one = cohort.take([sequence])
@@ -192,6 +196,7 @@ def plot_forecast_fan(
     sd = np.sqrt(np.diagonal(plug.cov[0], axis1=-2, axis2=-1))
     units = one.to_units
     y, steps = units(np.where(one.mask[0], one.y[0], np.nan))[:length], np.arange(1, length + 1)
+    filled = np.zeros(y.shape, bool) if measured is None else ~measured[sequence, :length]
     future = steps[given:]
     figure, axes = plt.subplots(
         one.n_channels,
@@ -210,7 +215,7 @@ def plot_forecast_fan(
                 low,
                 high,
                 color=_POSTERIOR,
-                alpha=0.22,
+                alpha=0.12 + 0.4 * (1 - prob),
                 lw=0,
                 label=f"posterior predictive, {prob:.0%}",
             )
@@ -221,7 +226,10 @@ def plot_forecast_fan(
         axis.plot(future, units(mean)[0, :, j], "--", color=_MAP, lw=1.2, label="MAP, 90%")
         for sign in (-1, 1):
             axis.plot(future, units(mean + sign * z * sd)[0, :, j], ":", color=_MAP, lw=1.1)
-        axis.plot(steps, y[:, j], "k.", ms=5, label="observed")
+        axis.plot(steps, np.where(filled[:, j], np.nan, y[:, j]), "k.", ms=5, label="measured")
+        if filled.any():
+            shown = np.where(filled[:, j], y[:, j], np.nan)
+            axis.plot(steps, shown, "o", color="0.5", ms=3, mfc="none", label="filled in")
         axis.axvline(given + 0.5, color="0.7", lw=0.8)
         axis.set_ylabel(str(one.channels[j]))
     axes[-1, 0].set_xlabel("step")

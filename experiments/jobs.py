@@ -33,6 +33,7 @@ from .figures import (
     plot_path,
     plot_transition,
 )
+from .labs import Binned
 from .report import Report
 from .saving import save_fit, save_posterior
 
@@ -56,6 +57,7 @@ def fit_job(
     """fit.json, params.json, A.csv. beta: None chooses it by held-out sequences, 0 is the ordinary LDS."""
     options: dict[str, Any] = {"seed": seed, "n_restarts": starts, "progress": progress}
     if beta is None:
+        say("choosing β: fits along a path of 8 values, on 3 folds and on all")
         chosen = select(
             cohort,
             n_states,
@@ -110,6 +112,7 @@ def posterior_job(
     progress: bool,
 ) -> Any:  # fmt: skip
     """posterior.nc, verdict.txt; an interrupted run goes on from posterior_parts/."""
+    say(f"NUTS: {chains} chains of {warmup} warm-up steps and {draws} draws")
     posterior = sample_posterior(
         jax.random.key(seed),
         cohort,
@@ -131,24 +134,27 @@ def posterior_job(
 
 
 def compare_job(
-    cohort: Cohort, folder: Path, fit: FitResult, posterior: Any, *, epsilon: float, seed: int, say: Say, title: str,
-    log: tuple[str, ...] = (), extra: Callable[[Report], None] | None = None,
+    binned: Binned, folder: Path, fit: FitResult, posterior: Any, *, epsilon: float, seed: int, say: Say, title: str,
+    extra: Callable[[Report], None] | None = None,
 ) -> None:  # fmt: skip
     """comparison.csv, confusion.csv, four figures, report.html."""
+    cohort = binned.cohort
     comparison = compare_map_posterior(fit, posterior, epsilon=epsilon)
     comparison.table.to_csv(folder / "comparison.csv")
     comparison.confusion.to_csv(folder / "confusion.csv", index_label="rule")
     say(str(comparison))
     report = Report(title)
-    if log:
-        report.heading("Data")
-        report.lines("\n".join(log))
+    report.heading("Data")
+    report.lines(str(binned))
     if extra is not None:
         extra(report)
     report.heading("MAP fit")
-    report.text(fit.reason)
-    for warning in fit.warnings:
-        report.text(f"Warning: {warning}")
+    report.lines(str(fit))
+    report.text(
+        "C, what a unit of each state adds to each test, in the tests' standard deviations:"
+    )
+    states = [f"z{i}" for i in range(fit.params.n_states)]
+    report.table(pd.DataFrame(np.asarray(fit.params.C), list(cohort.channels), states))
     report.heading("Posterior of A, the rest held at the MAP")
     report.lines(str(diagnose(posterior)))
     report.heading("Does the posterior agree with the MAP's zeros?")
@@ -164,7 +170,9 @@ def compare_job(
     )
     n = int(np.argmax(np.asarray(cohort.lengths)))
     given = int(cohort.lengths[n]) // 2
-    fan = plot_forecast_fan(jax.random.key(seed), fit, posterior, cohort, n, given)
+    fan = plot_forecast_fan(
+        jax.random.key(seed), fit, posterior, cohort, n, given, measured=binned.measured
+    )
     report.figure(fan, f"Forecast of {cohort.ids[n]}", folder / "forecast.png")
     report.heading("What is identified")
     held = tuple(name for name in LDSParams._fields if name != "A")
@@ -176,7 +184,7 @@ def compare_job(
 
 
 def forecast_job(
-    cohort: Cohort,
+    binned: Binned,
     folder: Path,
     fit: FitResult,
     posterior: Any | None,
@@ -187,6 +195,7 @@ def forecast_job(
     say: Say,
 ) -> pd.DataFrame:
     """forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
+    cohort = binned.cohort
     if not 0 < prob < 1:
         raise ValueError(f"prob is {prob}; it must be between 0 and 1")
     if posterior is not None:
@@ -203,9 +212,9 @@ def forecast_job(
     index = pd.MultiIndex.from_product(
         [cohort.ids, range(1, horizon + 1), cohort.channels], names=["id", "steps_ahead", "test"]
     )
-    table = pd.DataFrame(
-        {"mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()}, index=index
-    )
+    hours = binned.hours * index.get_level_values("steps_ahead")
+    found = {"hours_ahead": hours, "mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()}
+    table = pd.DataFrame(found, index=index)
     table.to_csv(folder / "forecast.csv")
     say(f"forecasts of {len(cohort)} ids, {horizon} steps ahead, {prob:.0%} intervals")
     return table

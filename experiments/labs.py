@@ -102,6 +102,11 @@ def labs_from_frame(
     return reader.done("the table", "long")
 
 
+def _some(names: set[str], n: int = 12) -> str:
+    found = sorted(names)
+    return ", ".join(map(repr, found[:n])) + (f" and {len(found) - n} more" if found[n:] else "")
+
+
 def _number(x: Any) -> Any:
     """As numbers, NaN where it is none."""
     return pd.to_numeric(x, errors="coerce")
@@ -150,6 +155,7 @@ class _Reader:
         self.n_rows = 0
         self.dropped: dict[str, int] = {}
         self.units: dict[str, dict[str, int]] = {}
+        self.others: set[str] = set()  # tests that are not wanted
 
     def drop(self, reason: str, n) -> None:
         if n:
@@ -163,23 +169,22 @@ class _Reader:
         names = frame[test].astype(str)
         if self.fixed:
             wanted = names.isin(self.tests)
+            self.others |= set(names[~wanted].unique())
             self.drop("of other tests", (~wanted).sum())
             frame, names = frame[wanted], names[wanted]
         else:
             self.tests += sorted(set(names.unique()) - set(self.tests))
         code = pd.Index(self.tests).get_indexer(pd.Index(names))
-        self.add(frame[id], frame[time], code, _number(frame[value]))
+        self.add(frame[id], frame[time], code, frame[value])
 
     def wide(self, frame, id, time, measured) -> None:
         self.n_rows += len(frame)
         if not self.fixed:
             self.tests = [str(t) for t in measured]
         for code, name in enumerate(measured):
-            x = _number(frame[name])
             there = frame[name].notna()  # an empty cell is no result
-            self.add(
-                frame[id][there], frame[time][there], np.full(int(there.sum()), code), x[there]
-            )
+            rows = frame[there]
+            self.add(rows[id], rows[time], np.full(len(rows), code), rows[name])
 
     def mimic(self, frame, names, lower, items) -> None:
         self.n_rows += len(frame)
@@ -200,16 +205,19 @@ class _Reader:
         ids = frame[names["hadm_id"]].astype("int64")
         self.add(ids, frame[names["charttime"]], code, number)
 
-    def add(self, ids, times, code, number) -> None:
+    def add(self, ids, times, code, value) -> None:
         if not len(ids):
             return
         if len(self.tests) > 127:
             raise ValueError("there are more than 127 tests; name those to keep in tests")
-        code, number = np.asarray(code), np.asarray(number, float)
+        code, number = np.asarray(code), np.asarray(_number(value), float)
         known = ids.notna().to_numpy()
         numeric = np.isfinite(number)
         self.drop("without an id", (~known).sum())
-        self.drop("that are not numbers", (known & ~numeric).sum())
+        text = value[known & ~numeric].astype(str)
+        limits = int(text.str.match(r"\s*[<>≤≥]\s*[\d.]").sum())
+        self.drop("beyond a limit of detection (as <3.0)", limits)
+        self.drop("that are not numbers", len(text) - limits)
         hours = self.hours(times)
         dated = np.isfinite(hours)
         self.drop("without a time", (known & numeric & ~dated).sum())
@@ -249,6 +257,7 @@ class _Reader:
         joined = [np.concatenate(x) for x in zip(*self.parts, strict=True)] if self.parts else []
         if not joined or not len(joined[0]):
             lost = ", ".join(f"{n} {why}" for why, n in self.dropped.items()) or "no rows"
+            lost += f" ({_some(self.others)})" if self.others else ""
             raise ValueError(f"nothing is left of {name}: {lost}")
         ids = np.array(list(self.codes), dtype=object)
         log = [
@@ -262,7 +271,8 @@ class _Reader:
                 )
         missing = [t for k, t in enumerate(self.tests) if not (joined[1] == k).any()]
         if missing and self.fixed:
-            raise ValueError(f"{name} has no value of test {missing[0]!r}")
+            has = f"; it has also {_some(self.others)}" if self.others else ""
+            raise ValueError(f"{name} has no value of test {missing[0]!r}{has}")
         if missing:  # text only: no channel
             log += [f"  dropped test {t}, which has no number" for t in missing]
             kept = [k for k, t in enumerate(self.tests) if t not in missing]
@@ -273,6 +283,8 @@ class _Reader:
 
 class Binned(NamedTuple):
     cohort: Cohort  # in the units of the labs
+    measured: np.ndarray  # (N, T, d), False where a cell was filled in or is missing
+    hours: float  # of a step
     log: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -325,7 +337,7 @@ def bin_labs(
         f"{int(enough.sum())} of {P} ids have at least {min_panels} panels; {int((~enough).sum())} are dropped"
     )
     bounds = np.searchsorted(of, np.arange(P + 1))
-    sequences, filled, steps = [], 0, 0
+    sequences, there = [], []
     for p in np.flatnonzero(enough):
         rows = slice(bounds[p], bounds[p + 1])
         x, t, is_full = panel[rows], at[rows], full[rows]
@@ -334,14 +346,17 @@ def bin_labs(
         grid = np.arange(t[0], t[-1] + 1)
         y = np.full((len(grid), d), np.nan)
         y[t - t[0]] = x
-        empty = np.isnan(y)
+        there.append(np.isfinite(y))
         if gaps == "interpolate":
             y = np.stack([np.interp(grid, t, x[:, j]) for j in range(d)], axis=1)
-        filled, steps = filled + int(empty.sum()), steps + len(grid)
         sequences.append(y)
-    share = filled / (steps * d)
+    steps = sum(map(len, there))
+    share = 1 - sum(x.sum() for x in there) / (steps * d)
     done = "filled by straight lines" if gaps == "interpolate" else "left missing"
     log.append(f"{steps} steps in all; {share:.0%} of the cells are empty, and {done}")
     ids = labs.ids[enough]
     cohort = Cohort.from_sequences(sequences, ids=ids.tolist(), channels=list(labs.tests))
-    return Binned(cohort, (*labs.log, *log))
+    measured = np.zeros(cohort.y.shape, bool)
+    for n, x in enumerate(there):
+        measured[n, : len(x)] = x
+    return Binned(cohort, measured, float(hours), (*labs.log, *log))

@@ -103,7 +103,7 @@ def save_source(out: Path, options: dict, cohort) -> None:
 
 
 def from_folder(folder: Path):
-    """Cohort and fit of an earlier `fit`."""
+    """The data of an earlier `fit`, standardised, and the fit."""
     from ..models.files import fingerprint
     from .saving import load_fit
 
@@ -119,4 +119,4 @@ def from_folder(folder: Path):
         raise ValueError(
             f"{str(options['data'])!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
         )
-    return binned.cohort.standardize(), load_fit(folder / "fit.json"), binned.log
+    return binned._replace(cohort=binned.cohort.standardize()), load_fit(folder / "fit.json")

@@ -124,5 +124,5 @@ def ess(data: xr.Dataset, method: str) -> xr.Dataset:
 
 def bfmi(sample_stats: xr.Dataset) -> np.ndarray:
     """(chains,), the energy's Bayesian fraction of missing information (Betancourt, 2016)."""
-    energy = sample_stats["energy"].values
-    return (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return az.bfmi(sample_stats["energy"].values)

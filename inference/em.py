@@ -54,6 +54,20 @@ class FitResult(NamedTuple):
     warnings: tuple[str, ...]
     restarts: np.ndarray  # the objective of each start when the best was chosen, if several
 
+    def __str__(self) -> str:
+        A, beta = np.asarray(self.params.A), np.asarray(self.prior.beta)
+        l, d = self.params.n_states, len(self.params.C)
+        range_ = f"β = {beta.min():.4g}" + (f" to {beta.max():.4g}" if beta.ndim else "")
+        lines = [
+            f"LDS of {l} states and {d} channels, prior of A: {type(self.prior).__name__}({range_})",
+            f"{self.reason}, {self.n_iter} iterations",
+            f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
+            f"{int((A == 0).sum())} of {A.size} entries of A are exactly zero",
+        ]
+        if self.spec.hold:
+            lines.append(f"held: {', '.join(self.spec.hold)}")
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
+
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended it."""

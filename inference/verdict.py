@@ -38,7 +38,7 @@ def diagnose(posterior: Any) -> Verdict:
     free: Any = table[is_free]
     problems: list[str] = []
     hold = "Use fewer states." if data.attrs.get("free") == "A" else "Hold C, or use fewer states."
-    more = " Try more draws: num_samples, and num_warmup."
+    more = " Try more draws, and a longer warm-up."
 
     def bad(part: Any) -> Any:
         enough = part[["ess_bulk", "ess_tail"]].min(axis=1) >= ESS

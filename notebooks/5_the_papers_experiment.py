@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 5. The paper's experiment
 #
-# **You will learn** how lab results become sequences (bins, panels, gaps), what the paper's prediction task and its AMAE measure, how Table 1 and the figures come about (on a reduced grid, in a minute), and
+# **You will learn** how lab results become sequences (bins, panels, gaps), what the paper's prediction task and its AMAE measure, how Table 1 and the figures come about (on a reduced grid), and
 # what difference it makes to treat gaps as missing instead of filling them with straight lines.
 #
 # The paper's patients are private. The cohort here is **synthetic**: generated, with a known truth, in the units and with the rounding of real red-cell indices. No patient is in it.
@@ -79,7 +79,7 @@ print(
 # ## Table 1, reduced
 #
 # OLDS and SLDS at three numbers of states with 30 training patients. β is chosen on the training patients only. The whole table (ten numbers of states, 50 and 100 patients, more starts) is `sparse-lds table1 synthetic`:
-# it takes half an hour on two cores, shows the time left, and goes on where it stopped if it is killed.
+# it takes long, shows the time left, and goes on where it stopped if it is killed.
 
 # %%
 plan = Plan(

@@ -132,6 +132,8 @@ def test_beta_zero_is_ordinary_em():
     np.testing.assert_allclose(sparse.objective, plain.objective, rtol=1e-9)
     for a, b in zip(sparse.params, plain.params, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+    assert "prior of A: Flat" in str(plain) and "0 of 9 entries of A" in str(plain)
+    assert "Laplace(β = 0)" in str(sparse) and f"{plain.n_iter} iterations" in str(plain)
 
 
 @both_routes

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import jax
 import numpy as np
@@ -67,6 +68,11 @@ def test_bins_agree_with_pandas(frame, gaps):
         if gaps == "interpolate":
             x = x.interpolate("linear")
         np.testing.assert_allclose(cohort.sequence(n), x.to_numpy(), rtol=1e-12)
+        seen = x.notna().to_numpy()
+        if gaps == "interpolate":  # only full panels are taken
+            seen &= x.index.isin(wanted[name].dropna().index)[:, None]
+        np.testing.assert_array_equal(binned.measured[n, : len(x)], seen)
+        assert not binned.measured[n, len(x) :].any()
     assert cohort.complete == (gaps == "interpolate")
     assert "full panels" in str(binned) and f"{len(cohort)} of 6 ids" in str(binned)
 
@@ -139,13 +145,18 @@ def test_bad_files(frame, tmp_path):
     frame.to_csv(file, index=False)
     with pytest.raises(ValueError, match="no column 'patient'"):
         read_labs(file, id="patient")
-    with pytest.raises(ValueError, match="no value of test 'WBC'"):
+    with pytest.raises(ValueError, match="no value of test 'WBC'; it has also 'MCHC', 'MCV'"):
         read_labs(file, tests=["MCH", "WBC"])
     with pytest.raises(ValueError, match="kind is 'tall'"):
         read_labs(file, kind="tall")
     frame.assign(value="x").to_csv(file, index=False)
     with pytest.raises(ValueError, match="nothing is left of labs.csv: .* not numbers"):
         read_labs(file)
+    limits = frame["value"].astype(str).where(np.arange(len(frame)) % 10 > 0, "< 3.0")
+    limits[1] = "clotted"
+    frame.assign(value=limits).to_csv(file, index=False)
+    assert f"dropped {-(-len(frame) // 10)} values beyond a limit" in str(read_labs(file))
+    assert "dropped 1 values that are not numbers" in str(read_labs(file))
     frame.assign(time="noon").to_csv(file, index=False)
     with pytest.raises(ValueError, match="'noon' is neither"):
         read_labs(file)
@@ -378,11 +389,14 @@ def test_the_commands_in_turn(tmp_path, frame):
     call("compare", out)
     call("forecast", out, "--horizon", 3)
     table = pd.read_csv(out / "forecast.csv")
-    assert list(table.columns) == ["id", "steps_ahead", "test", "mean", "low", "high"]
+    columns = ["id", "steps_ahead", "test", "hours_ahead", "mean", "low", "high"]
+    assert list(table.columns) == columns
+    assert (table["hours_ahead"] == 8 * table["steps_ahead"]).all()
     assert table["test"].nunique() == 3 and (table["low"] < table["high"]).all()
     assert 20 < table.loc[table["test"] == "MCH", "mean"].mean() < 40  # in units, not standardised
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64") == 4 and "exact zeros" in page
+    assert "Laplace(β = 5)" in page and "filled by straight lines" in page
     assert len(pd.read_csv(out / "comparison.csv")) == 4
     assert load_posterior(out / "posterior.nc") is not None
 
@@ -405,6 +419,7 @@ def test_the_command_line_says_what_is_wrong(tmp_path, frame):
         result = run.invoke(app, [*args, *out])
         assert result.exit_code == 2 and message in result.output, result.output
         assert "Traceback" not in result.output
+    assert run.invoke(app, ["--version"]).output == f"sparse-lds {version('sparse-lds')}\n"
     for command in ("demo", "fit", "path", "posterior", "compare", "forecast", "table1"):
         assert f"Example: sparse-lds {command}" in run.invoke(app, [command, "--help"]).output
 
