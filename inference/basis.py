@@ -27,7 +27,7 @@ def basis_step(
     as it is and of its Schur form, plane by plane.
     """
     A = np.asarray(params.A, float)
-    best, best_W, gain = params, jnp.eye(len(A), dtype=params.A.dtype), 0.0
+    best, best_W, gain = params, jnp.asarray(np.eye(len(A)), params.A.dtype), 0.0
     before = float(prior.value(A))
     uniform = np.ndim(prior.beta) == 0
     for W, A_new in _rotations(A, uniform) if rotations else _candidates(A, uniform):

@@ -90,7 +90,8 @@ def warnings_of(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
 
 def _sees_no_error(params: LDSParams) -> bool:
     """Whether R is near singular, or hardly any of a channel's variance at the first step is error."""
-    signal = np.diagonal(params.C @ params.V1 @ params.C.T)
+    C, V1 = np.asarray(params.C), np.asarray(params.V1)
+    signal = np.diagonal(C @ V1 @ C.T)
     error = np.diagonal(params.R)
     return bool(least_correlation(params.R) < 1e-5 or (error < 1e-5 * signal).any())
 

@@ -1,7 +1,7 @@
 """EM for the ordinary LDS (OLDS) and MAP-EM for the sparse one (SLDS): one loop, two priors."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from ..models import (
     Cohort,
+    ExpectedStatistics,
     Flat,
     Laplace,
     LDSParams,
@@ -19,11 +20,11 @@ from ..models import (
     Prior,
     change_basis,
     check_params,
-    jitted_statistics,
     prepare,
     statistics,
 )
 from .basis import basis_step, level
+from .chart import chart_at
 from .checks import check_arguments, scale_ratio, warnings_of
 from .finish import basis_is_free, normalised, regular, rotates
 from .initial import initial_params
@@ -80,11 +81,12 @@ class FitResult(NamedTuple):
 
 
 class State(NamedTuple):
-    """Between two EM iterations."""
+    """A point, and what is known of it."""
 
     params: LDSParams
-    objective: Array  # at the point before
-    residual: Array  # violation of the optimality conditions there
+    stats: ExpectedStatistics  # the E-step there
+    objective: Array
+    residual: Array  # violation of the optimality conditions, at the point before
 
 
 class Problem(NamedTuple):
@@ -97,35 +99,59 @@ class Problem(NamedTuple):
 
 @partial(jax.jit, static_argnames="spec")
 def run(
-    params: LDSParams, problem: Problem, spec: Spec, n: Array | int, tol: Array | float
+    state: State, problem: Problem, spec: Spec, n: Array | int, tol: Array | float
 ) -> tuple[State, Array, Array]:
     """Up to n <= _RACE EM iterations, fewer if the optimality conditions hold to tol.
 
-    Returns the state, the objective at the point that each iteration started from, and how many there were.
+    Returns the state, the objective after each iteration, and how many there were. A state of which nothing is known
+    (see `at`) gets its E-step first. It is the one large program of a fit: n = 0 serves all that needs an E-step alone.
     """
     data, prior, floors = problem
+
+    def m(state):
+        new, _ = m_step(state.stats, state.params, prior, floors, spec)
+        return new, stationarity(state.stats, state.params, prior, new, spec)
 
     def unfinished(carry):
         state, _, k = carry
         return (k < n) & (state.residual > tol)
 
     def body(carry):
-        (params, _, _), trace, k = carry
+        state, trace, k = carry
+        params, residual = lax.cond(k < 0, lambda s: (s.params, s.residual), m, state)
         stats = statistics(params, data)
         objective = stats.log_likelihood + prior.log_prob(params.A)
-        new, _ = m_step(stats, params, prior, floors, spec)
-        residual = stationarity(stats, params, prior, new, spec)
-        return State(new, objective, residual), trace.at[k].set(objective), k + 1
+        trace = jnp.where(jnp.arange(_RACE) == k, objective, trace)
+        return State(params, stats, objective, residual), trace, k + 1
 
-    low, high = (jnp.asarray(x, params.A.dtype) for x in (-jnp.inf, jnp.inf))
-    trace = jnp.full(_RACE, low)
-    return lax.while_loop(unfinished, body, (State(params, low, high), trace, jnp.asarray(0)))
+    trace = jnp.full(_RACE, -jnp.inf, state.params.A.dtype)
+    first = jnp.where(jnp.isnan(state.objective), -1, 0)
+    return lax.while_loop(unfinished, body, (state, trace, first))
 
 
-def _evaluate(params: LDSParams, problem: Problem) -> tuple[float, float]:
-    """The objective, and the log-likelihood in it."""
-    log_likelihood = jitted_statistics(params, problem.data).log_likelihood
-    return float(log_likelihood + problem.prior.log_prob(params.A)), float(log_likelihood)
+def at(params: LDSParams) -> State:
+    """A point of which nothing is known."""
+    return State(params, *_nothing(*params.C.shape, params.A.dtype))
+
+
+@lru_cache(maxsize=64)
+def _nothing(d: int, l: int, dtype) -> tuple[ExpectedStatistics, Array, Array]:
+    shapes = ((), (), (), (l,), (l, l), (l, l), (l, l), (l, l), (l, l), (d, l), (d, d), ())
+    zeros = (jnp.asarray(np.zeros(shape), dtype) for shape in shapes)
+    return ExpectedStatistics(*zeros), jnp.asarray(np.nan, dtype), jnp.asarray(np.inf, dtype)
+
+
+def evaluate(params: LDSParams, problem: Problem, spec: Spec) -> State:
+    """The E-step and the objective at a point."""
+    return run(at(params), problem, spec, 0, 0.0)[0]
+
+
+def pose(cohort: Cohort, prior: Prior, start: LDSParams) -> Problem:
+    """The problem of a fit that begins at `start`."""
+    l, dtype = start.n_states, start.A.dtype
+    if isinstance(prior, Laplace):  # one program for a number and a matrix
+        prior = Laplace(jnp.asarray(np.broadcast_to(np.asarray(prior.beta, dtype), (l, l))))
+    return Problem(prepare(cohort, dtype), prior, floors_below(start))
 
 
 def fit_map(
@@ -177,9 +203,10 @@ def fit_map(
     if isinstance(init, LDSParams):
         starts = [init, *starts]
     starts = [_admissible(check_params(x, cohort.n_channels, n_states), prior, Q) for x in starts]
-    problem = Problem(prepare(cohort, starts[0].A.dtype), prior, floors_below(starts[0]))
+    problem = pose(cohort, prior, starts[0])
     best, restarts = _race(starts, problem, spec)
-    fit = climb(best, problem, spec, accelerate and variant == "exact", max_iter, tol, progress)
+    accelerate = accelerate and variant == "exact"
+    fit = climb(best, problem, prior, spec, accelerate, max_iter, tol, progress)
     return fit._replace(restarts=restarts)
 
 
@@ -204,27 +231,27 @@ def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
 def _admissible(params: LDSParams, prior: Prior, Q: str) -> LDSParams:
     """A start in the basis that Q asks for, with the forced zeros in place."""
     if Q == "identity":
-        params = change_basis(params, jnp.linalg.inv(jnp.linalg.cholesky(params.Q)))
-        params = params._replace(Q=jnp.eye(params.n_states, dtype=params.Q.dtype))
+        params = change_basis(params, np.linalg.inv(np.linalg.cholesky(params.Q)))
+        params = params._replace(Q=jnp.asarray(np.eye(params.n_states), params.Q.dtype))
     elif Q == "unit diagonal":
         params = level(params)
-    return params._replace(A=prior.prox(params.A, 0.0))
+    kept = np.where(prior.forced(params.n_states), 0.0, params.A)
+    return params._replace(A=jnp.asarray(kept, params.A.dtype))
 
 
 def _race(starts: list[LDSParams], problem: Problem, spec: Spec) -> tuple[LDSParams, np.ndarray]:
-    """EM from all starts together; the best of them, and the objective that each has reached."""
+    """EM from all starts; the best of them, and the objective that each has reached."""
     if len(starts) == 1:
         return starts[0], np.zeros(0)
-    stacked = LDSParams(*(jnp.stack(x) for x in zip(*starts, strict=True)))
-    state, _, _ = jax.vmap(lambda p: run(p, problem, spec, _RACE, 0.0))(stacked)
-    reached = np.where(np.isfinite(state.objective), state.objective, -np.inf)
-    winner = int(np.argmax(reached))
-    return LDSParams(*(x[winner] for x in state.params)), reached
+    states = [run(at(start), problem, spec, _RACE, 0.0)[0] for start in starts]
+    reached = np.nan_to_num([float(x.objective) for x in states], nan=-np.inf, posinf=-np.inf)
+    return states[int(np.argmax(reached))].params, reached
 
 
 def climb(
     start: LDSParams,
     problem: Problem,
+    prior: Prior,
     spec: Spec,
     accelerate: bool,
     max_iter: int,
@@ -232,31 +259,29 @@ def climb(
     progress: bool = False,
 ) -> FitResult:
     """EM from `start` until the optimality conditions hold to tol, with quasi-Newton runs between if accelerated."""
-    prior = problem.prior
     penalised = not isinstance(prior, Flat)
     movable, rotatable = penalised and basis_is_free(spec), penalised and rotates(start, spec)
-    params, residual = start, np.inf
-    values: list[float] = []  # the objective at the point that each iteration started from
+    state, residual = at(start), np.inf
+    values: list[float] = []  # the objective after each iteration
     steps = {"em": 0, "quasi-newton": 0, "basis": 0}
     n_em, reason = _FIRST if accelerate else _CHUNK, "max_iter"
     bar = tqdm(total=max_iter, disable=not progress, desc="EM", unit="it")
 
-    def count(kind: str, before: Sequence[float]) -> None:
-        """Iterations; `before` is the objective where each of them began."""
-        values.extend(before)
-        steps[kind] += len(before)
-        bar.update(len(before))
-        bar.set_postfix(objective=f"{before[-1]:.4f}", kkt=f"{residual:.1e}", refresh=False)
+    def count(kind: str, after: Sequence[float]) -> None:
+        """Iterations, and the objective after each."""
+        values.extend(after)
+        steps[kind] += len(after)
+        bar.update(len(after))
+        bar.set_postfix(objective=f"{after[-1]:.4f}", kkt=f"{residual:.1e}", refresh=False)
 
     def arrived(point: LDSParams) -> None:
-        nonlocal params
-        params = point
+        nonlocal state
+        state = at(point)
 
     try:
         while len(values) < max_iter:
-            state, trace, k = run(params, problem, spec, min(n_em, max_iter - len(values)), tol)
+            state, trace, k = run(state, problem, spec, min(n_em, max_iter - len(values)), tol)
             residual = float(state.residual)
-            params = state.params
             count("em", np.asarray(trace)[: int(k)].tolist())
             if not np.isfinite(float(state.objective)):
                 reason = "not finite"
@@ -265,31 +290,41 @@ def climb(
                 reason = "tolerance"
                 break
             if accelerate and len(values) < max_iter:
-                if movable and scale_ratio(params) > _DRIFT:
+                if movable and scale_ratio(state.params) > _DRIFT:
                     reason = "drift"
                     break
                 if movable or rotatable:
-                    moved, W, gain = basis_step(params, prior, rotatable)
-                    if gain > 0 and _evaluate(moved, problem)[0] > _evaluate(params, problem)[0]:
+                    moved, W, gain = basis_step(state.params, prior, rotatable)
+                    there = evaluate(moved, problem, spec) if gain > 0 else state
+                    if float(there.objective) > float(state.objective):
                         Q, R, V1 = problem.floors
-                        params = moved
+                        state = there
                         problem = problem._replace(floors=Floors(W @ Q @ W.T, R, W @ V1 @ W.T))
                         steps["basis"] += 1
-                n = min(_RUN, max_iter - len(values))
-                done = quasi_newton(
-                    params, *problem, spec, n, tol, lambda f: count("quasi-newton", [f]), arrived
+                chart = chart_at(*state[:2], *problem[1:], spec)
+                done = (
+                    0
+                    if chart is None
+                    else quasi_newton(
+                        chart,
+                        float(state.objective),
+                        lambda params, problem=problem: evaluate(params, problem, spec).stats,
+                        min(_RUN, max_iter - len(values)),
+                        tol,
+                        lambda objective: count("quasi-newton", [objective]),
+                        arrived,
+                    )
                 )
                 n_em = _BETWEEN if done > 1 else _CHUNK
     except KeyboardInterrupt:
         reason = "interrupted"
     finally:
         bar.close()
-    params = regular(params, spec)
+    state = evaluate(regular(state.params, spec), problem, spec)
     if spec.free("A") and spec.variant == "exact" and reason != "not finite":
-        params = _exact_zeros(params, problem)
-    objective, log_likelihood = _evaluate(params, problem)
-    trace = np.append(values[1:], objective)
-    params = normalised(params, prior, spec)
+        state = _exact_zeros(state, problem, spec)
+    trace = np.append(values[:-1], float(state.objective))
+    params = normalised(state.params, prior, spec)
     return FitResult(
         params=params,
         objective=trace,
@@ -297,7 +332,7 @@ def climb(
         converged=reason == "tolerance",
         reason=_REASONS[reason].format(tol=tol, max_iter=max_iter, residual=residual),
         kkt_residual=residual,
-        log_likelihood=log_likelihood,
+        log_likelihood=float(state.stats.log_likelihood),
         prior=prior,
         spec=spec,
         steps=steps,
@@ -315,15 +350,17 @@ _REASONS = {
 }
 
 
-def _exact_zeros(params: LDSParams, problem: Problem) -> LDSParams:
+def _exact_zeros(state: State, problem: Problem, spec: Spec) -> State:
     """Entries on their way to zero set to it, where the objective does not fall: EM goes there only linearly."""
     if isinstance(problem.prior, Flat):
-        return params
-    size, before = jnp.abs(params.A), _evaluate(params, problem)[0]
+        return state
+    A = np.asarray(state.params.A)
+    size = np.abs(A)
     for share in (1e-2, 1e-3, 1e-4, 1e-5):
         small = (size > 0) & (size < share * size.max())
         if small.any():
-            cleared = params._replace(A=jnp.where(small, 0.0, params.A))
-            if _evaluate(cleared, problem)[0] >= before:
+            A_new = jnp.asarray(np.where(small, 0.0, A), A.dtype)
+            cleared = evaluate(state.params._replace(A=A_new), problem, spec)
+            if float(cleared.objective) >= float(state.objective):
                 return cleared
-    return params
+    return state

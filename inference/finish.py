@@ -26,7 +26,9 @@ def regular(params: LDSParams, spec: Spec) -> LDSParams:
     """
 
     def clear(S):
-        return S + jnp.where(least_correlation(S) < 1e-10, 1e-10, 0.0) * jnp.diag(jnp.diagonal(S))
+        if not least_correlation(S) < 1e-10:
+            return S
+        return jnp.asarray(S + 1e-10 * np.diag(np.diagonal(S)), S.dtype)
 
     free = [name for name in Floors._fields if spec.free(name)]
     if spec.unit_Q and "Q" in free:
@@ -38,8 +40,8 @@ def normalised(params: LDSParams, prior: Prior, spec: Spec) -> LDSParams:
     """What changes neither likelihood nor penalty: overall scale, signs and order of the states; and signs of zeros."""
     if (basis_is_free(spec) or rotates(params, spec)) and np.ndim(prior.beta) == 0:
         params = canonical_scaling(params)
-    # exact symmetry: fused arithmetic may differ in the last bit
-    exact = {
-        name: 0.5 * (S + S.T) for name, S in params._asdict().items() if name in Floors._fields
-    }
-    return params._replace(A=jnp.where(params.A == 0, 0.0, params.A), **exact)
+    host = {name: np.asarray(x) for name, x in params._asdict().items()}
+    host["A"] = np.where(host["A"] == 0, host["A"].dtype.type(0), host["A"])
+    for name in Floors._fields:  # exact symmetry: fused arithmetic may differ in the last bit
+        host[name] = (host[name] + host[name].T) / 2
+    return LDSParams(**{name: jnp.asarray(x) for name, x in host.items()})

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from ..models import ExpectedStatistics, LDSParams, Prior
@@ -59,8 +60,8 @@ def floors_below(params: LDSParams) -> Floors:
     """Floors for a fit that starts here; less where the start is itself nearly singular."""
 
     def floor(S):
-        share = jnp.clip(0.1 * least_correlation(S), 1e-12, 1e-6)
-        return share * jnp.diag(jnp.diagonal(S))
+        share = np.clip(0.1 * least_correlation(S), 1e-12, 1e-6)
+        return jnp.asarray(np.diag(share * np.diagonal(S)), S.dtype)
 
     return Floors(*(floor(getattr(params, name)) for name in Floors._fields))
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..models import Cohort, Flat, Laplace, LDSParams, Prior, jitted_statistics, prepare
+from ..models import Cohort, Flat, Laplace, LDSParams, Prior
 from .basis import level
-from .em import FitResult, fit_map
+from .em import FitResult, evaluate, fit_map, pose
 from .proximal import beta_max
 
 
@@ -94,7 +94,7 @@ def regularization_path(
         empty = fit_map(cohort, n_states, zero, init=init, **options)
         if empty.interrupted:
             return Path(np.zeros(0), ())
-        grid = _largest(cohort, empty.params, prior) * np.geomspace(1.0, smallest, int(n_betas))
+        grid = _largest(cohort, empty, prior) * np.geomspace(1.0, smallest, int(n_betas))
     else:
         grid = np.sort(np.asarray(betas, float).ravel())[::-1]
         if not grid.size or not (np.isfinite(grid) & (grid > 0)).all():
@@ -111,9 +111,10 @@ def regularization_path(
     return Path(np.array(done), tuple(fits[beta] for beta in done))
 
 
-def _largest(cohort: Cohort, params: LDSParams, prior: Prior) -> float:
+def _largest(cohort: Cohort, empty: FitResult, prior: Prior) -> float:
     """β_max of the M-step at a fit with A = 0, for a prior whose own β is a weight."""
-    s = jitted_statistics(params, prepare(cohort, params.A.dtype))
+    params = empty.params
+    s = evaluate(params, pose(cohort, empty.prior, params), empty.spec).stats
     weight = np.asarray(prior.beta, float)
     least = weight[(weight > 0) & np.isfinite(weight)].min()
     return float(beta_max(params.Q, s.S10, prior)) / float(least)

@@ -20,7 +20,7 @@ from .params import (
 from .prepared import Prepared, prepare, total, total_log_likelihood
 from .priors import Flat, GroupLaplace, Laplace, Prior
 from .simulate import Simulation, simulate
-from .statistics import ExpectedStatistics, expected_statistics, jitted_statistics, statistics
+from .statistics import ExpectedStatistics, expected_statistics, fisher_score, statistics
 
 __all__ = [
     "Cohort",
@@ -45,10 +45,10 @@ __all__ = [
     "check_params",
     "default_priors",
     "expected_statistics",
+    "fisher_score",
     "explicit_lds_model",
     "forecast",
     "is_stable",
-    "jitted_statistics",
     "kalman_filter",
     "kalman_smoother",
     "lds_model",

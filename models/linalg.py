@@ -6,7 +6,9 @@ below become loops over contiguous memory.
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 _SMALL_PRODUCT = 3000  # multiplications up to which a fused sum beats dot inside a scan
 _UNROLLED = 8  # size up to which an unrolled elimination beats LAPACK's Cholesky
@@ -61,7 +63,10 @@ def whitener(S: Array) -> tuple[Array, Array]:
     return M[:, d:] / jnp.sqrt(pivots)[:, None], jnp.log(pivots).sum(0)
 
 
-def least_correlation(S: Array) -> Array:
+def least_correlation(S: ArrayLike) -> float:
     """Smallest eigenvalue of S as a correlation matrix: how near it is to singular, whatever the units."""
-    sd = jnp.sqrt(jnp.diagonal(S))
-    return jnp.linalg.eigvalsh(S / jnp.outer(sd, sd))[0]
+    S = np.asarray(S)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sd = np.sqrt(np.diagonal(S))
+        correlations = S / np.outer(sd, sd)
+    return float(np.linalg.eigvalsh(correlations)[0]) if np.isfinite(correlations).all() else np.nan

@@ -52,6 +52,7 @@ def is_stable(A) -> jax.Array:
     return spectral_radius(A) < 1
 
 
+@jax.jit
 def change_basis(params: LDSParams, W) -> LDSParams:
     """The same distribution over y in the states Wz, for an invertible W (l, l).
 

@@ -63,8 +63,8 @@ def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
     """
     if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
         data, n_t = _compressed(_Same(cohort))
-        data = Complete(*(_fill(jnp.asarray(x, dtype)) for x in data))
-        return Prepared(data, jnp.ones_like(data.unit), jnp.asarray(n_t, dtype))
+        data = Complete(*(jnp.asarray(_fill(x, xp=np), dtype) for x in data))
+        return Prepared(data, jnp.asarray(np.ones(data.unit.shape), dtype), jnp.asarray(n_t, dtype))
     w = jnp.ones(cohort.n_sequences, dtype) if weights is None else jnp.asarray(weights, dtype)
     data, w = arrange(cohort, dtype), _fill(w)
     if isinstance(data, Complete):
@@ -74,10 +74,10 @@ def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
     return Prepared(*in_blocks(data, w), n_t=None)
 
 
-def _fill(x: Array, value: float = 0.0) -> Array:
+def _fill(x: Array, value: float = 0.0, xp: Any = jnp) -> Array:
     """The last axis, that of the sequences, up to a multiple."""
     more = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _MULTIPLE)]
-    return jnp.pad(x, more, constant_values=value)
+    return xp.pad(x, more, constant_values=value)
 
 
 def total(params: LDSParams, prepared: Prepared) -> Array:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from . import gappy, shared
@@ -91,6 +92,30 @@ def gappy_statistics(params: LDSParams, data: Gappy, weights: Array) -> Expected
     )
 
 
+def fisher_score(params: LDSParams, stats: ExpectedStatistics) -> LDSParams:
+    """Gradient of the log-likelihood at `params` from the sums there: that of the expected complete one (Fisher).
+
+    In numpy, on the host.
+    """
+    A, C, Q, R, pi1, V1 = (np.asarray(x, float) for x in params)
+    s = ExpectedStatistics(*(np.asarray(x, float) for x in stats))  # type: ignore[arg-type]
+
+    def by(S, total, n):  # ½ S⁻¹ (total - n S) S⁻¹
+        return 0.5 * np.linalg.solve(S, np.linalg.solve(S, (total + total.T) / 2 - n * S).T)
+
+    first = s.M1 + s.n_sequences * np.outer(pi1, pi1) - 2 * np.outer(s.z1, pi1)
+    moved = s.S11 - 2 * s.S10 @ A.T + A @ s.S00 @ A.T
+    seen = s.Syy - 2 * s.Syz @ C.T + C @ s.Szz @ C.T
+    return LDSParams(
+        A=np.linalg.solve(Q, s.S10 - A @ s.S00),
+        C=np.linalg.solve(R, s.Syz - C @ s.Szz),
+        Q=by(Q, moved, s.n_transitions),
+        R=by(R, seen, s.n_emissions),
+        pi1=np.linalg.solve(V1, s.z1 - s.n_sequences * pi1),
+        V1=by(V1, first, s.n_sequences),
+    )
+
+
 def statistics(params: LDSParams, prepared: Prepared) -> ExpectedStatistics:
     """The E-step on a prepared cohort."""
     data, weights, n_t = prepared
@@ -109,8 +134,8 @@ def expected_statistics(
     Weights are how a fold or a bootstrap asks for its own sums without a new cohort.
     """
     check_shapes(params, cohort)
-    stats = jitted_statistics(params, prepare(cohort, jnp.result_type(*params), weights))
+    stats = _statistics(params, prepare(cohort, jnp.result_type(*params), weights))
     return explain_breakdown(stats, params, cohort)
 
 
-jitted_statistics = jax.jit(statistics)
+_statistics = jax.jit(statistics)

@@ -12,6 +12,8 @@ from oracles import Shape, random_problem
 
 from sparse_lds.models import (
     LDSParams,
+    expected_statistics,
+    fisher_score,
     log_likelihood,
     plain_log_likelihood,
     total_log_likelihood,
@@ -78,6 +80,15 @@ def test_rule_is_the_derivative_of_the_scan(shape, gaps, close):
         close_params(close, "autodiff", grads, symmetrized(by_autodiff(params, cohort, weights)))
         for x in (grads.Q, grads.R, grads.V1):
             close("symmetry", x, x.T, rtol=1e-12)
+
+
+@both_routes
+def test_sums_of_the_e_step_hold_the_gradient(gaps, close):
+    """Fisher's identity, as quasi-Newton steps use it, against autodiff of the scan."""
+    for params, cohort, weights in problems(MORE_STATES, gaps):
+        stats = expected_statistics(params, cohort, weights)
+        wanted = symmetrized(by_autodiff(params, cohort, weights))
+        close_params(close, "fisher", fisher_score(params, stats), wanted)
 
 
 @both_routes
