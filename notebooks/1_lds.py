@@ -47,7 +47,7 @@ figure, axes = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True, layout="constra
 for k, name in enumerate(("slow state", "driven state")):
     axes[0].plot(z[:, k], label=name)
 for j in range(3):
-    axes[1].plot(y[:, j], ".", ms=4, label=f"channel {j}")
+    axes[1].plot(y[:, j], "osd"[j], ms=3, color=f"C{j + 2}", label=f"channel {j}")
 axes[0].set(ylabel="hidden states z", title="What happens, and what we see of it")
 axes[1].set(ylabel="measurements y", xlabel="step t")
 for axis in axes:
@@ -105,6 +105,7 @@ for axis, name, x in zip(axes, ("filter", "smoother"), (filtered, smoothed), str
     axis.plot(mean, label="mean")
     axis.plot(z[:, 0], "k", lw=0.8, label="truth")
     axis.set(title=f"{name}: the slow state", xlabel="step t")
+axes[0].set_ylabel("z, first entry")
 _ = axes[0].legend(fontsize=8, frameon=False, ncols=2, loc="lower left")
 # %% [markdown]
 # Is a 90% band right in 90% of the cases? Over many sequences it has to be. This is what a model that knows its
@@ -138,6 +139,7 @@ for j, axis in enumerate(axes):
     )
     axis.plot(steps, mean, color="C0", label="forecast")
     axis.set(title=f"channel {j}", xlabel="step t")
+axes[0].set_ylabel("measurement y")
 axes[0].legend(fontsize=8, frameon=False)
 for value in np.linalg.eigvals(truth.A):
     print(

@@ -44,6 +44,12 @@ print(diagnose(posterior))
 az.summary(posterior, var_names=["A"], kind="diagnostics").head(8)
 
 # %% [markdown]
+# A look at the chains beside the numbers: in a rank plot, chains that explore the same distribution have ranks that are uniform, each bar as high as the next. Shown are the weak link and the memory of state 2.
+
+# %% tags=["varies"]
+_ = az.plot_rank(posterior, var_names=["A"], coords={"state": [2], "from_state": [0, 2]})
+
+# %% [markdown]
 # ## Each zero, judged
 #
 # A Laplace posterior has no mass *at* zero, so "the posterior agrees that $A_{ij} = 0$" needs a rule. Four are computed, each by name:

@@ -17,6 +17,7 @@ from sparse_lds.inference import (
     identifiability_report,
     sample_posterior,
 )
+from sparse_lds.inference.identifiability import align
 from sparse_lds.models import Laplace, LDSParams, change_basis, log_likelihood, simulate
 
 np.set_printoptions(precision=2, suppress=True)
@@ -148,42 +149,69 @@ for name, fit in (("C held", held), ("basis free (Q = I)", free)):
 # %% [markdown]
 # ## Signs and order: alignment
 #
-# Even where no continuous direction is left, the states may change sign and places. Draws of a posterior are therefore aligned to the MAP by the best signed permutation (where that is a symmetry of what is held)
-# before any average of entries is taken.
-#
+# Even where no continuous direction is left, states may change sign and places: with $Q = I$ and $V_1 = I$ held, $W$ can still be any signed permutation. A sampler may visit all of them, and then an average of
+# entries means nothing. Draws are therefore aligned: each gets the signed permutation that brings it nearest to the MAP (`sample_posterior` does it by itself wherever that is a symmetry of what is held). To see it,
+# take draws around the true model, and scramble them:
+
+# %%
+rng = np.random.default_rng(2)
+clean = A + 0.05 * rng.normal(size=(300, 3, 3))
+W = np.stack([np.eye(3)[rng.permutation(3)] * rng.choice([-1, 1], 3) for _ in clean])
+scrambled, C = W @ clean @ W.swapaxes(1, 2), np.asarray(truth.C) @ W.swapaxes(1, 2)
+back = align(scrambled, C, truth, "signed permutations")
+aligned = back @ scrambled @ back.swapaxes(1, 2)
+for name, draws in (("scrambled", scrambled), ("aligned", aligned)):
+    print(f"mean of the {name} draws\n{draws.mean(0)}\n")
+
+# %% [markdown]
 # ## Answers that need no basis
 #
 # Eigenvalues, the Markov parameters $C A^k V_1 C'$ (how a channel today speaks to another $k$ steps on), forecasts and the log-likelihood are the same in every basis. They are among the draws of every posterior.
 
 # %% tags=["varies"]
-posterior = sample_posterior(jax.random.key(1), cohort, held, num_samples=400, num_chains=2)
-draws = posterior["posterior"]
-lags = range(1, draws["markov"].sizes["lag"])
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-modulus = draws["eigenvalue_modulus"].values.reshape(-1, 3)
-for k, value in enumerate(np.sort(np.abs(np.linalg.eigvals(A)))[::-1]):
-    axes[0].hist(modulus[:, k], bins=40, alpha=0.6, color=f"C{k}", density=True)
-    axes[0].axvline(value, color=f"C{k}", ls="--")
+conditional = sample_posterior(jax.random.key(1), cohort, held, num_samples=400, num_chains=2)
+joint = sample_posterior(
+    jax.random.key(2), cohort, held, free=("A", "V1"), num_samples=400, num_chains=2
+)
+lags = [1, 2]
+figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+for name, posterior, color in (("A sampled", conditional, "C0"), ("A and V1 sampled", joint, "C1")):
+    draws = posterior["posterior"]
+    modulus = draws["eigenvalue_modulus"].values.reshape(-1, 3)
+    axes[0].hist(
+        modulus.ravel(),
+        bins=np.linspace(0.1, 1, 91),
+        alpha=0.5,
+        color=color,
+        density=True,
+        label=name,
+    )
+    markov = draws["markov"].values[..., lags, 1, 0].reshape(-1, len(lags))
+    low, high = np.quantile(markov, (0.05, 0.95), axis=0)
+    shift = -0.06 if name == "A sampled" else 0.06
+    axes[1].vlines(np.array(lags) + shift, low, high, color=color, lw=5, label=f"{name}, 90%")
+for value in np.abs(np.linalg.eigvals(A)):
+    axes[0].axvline(value, color="k", ls="--", lw=1)
 axes[0].set(
     xlabel="|λ|", ylabel="posterior density", title="Eigenvalues (dashed: truth)", yticks=[]
 )
-markov = draws["markov"].values[..., 1:, 1, 0].reshape(-1, len(lags))
-axes[1].violinplot(markov, positions=list(lags), showextrema=False, widths=0.7)
 p = truth
 true_markov = [(p.C @ np.linalg.matrix_power(p.A, k) @ p.V1 @ p.C.T)[1, 0] for k in lags]
-axes[1].plot(lags, true_markov, "k_", ms=14, label="truth")
+axes[1].plot(lags, true_markov, "k_", ms=22, mew=1.5, label="truth")
 axes[1].set(
     xlabel="lag k",
     ylabel="$(C A^k V_1 C')_{10}$",
     title="How channel 0 speaks to channel 1",
-    xticks=list(lags),
+    xticks=lags,
+    xlim=(0.5, 2.5),
 )
-axes[1].legend(frameon=False, fontsize=8)
-print(compare_map_posterior(held, posterior, truth=A).scores.round(2))
+for axis in axes:
+    axis.legend(frameon=False, fontsize=8)
+print(compare_map_posterior(held, conditional, truth=A).scores.round(2))
 
 # %% [markdown]
-# The eigenvalues cover the truth. A Markov parameter may miss it by more than its band: only $A$ was sampled here, and $V_1$ is held at its estimate, whose error the band does not know. That is the price of a *conditional*
-# posterior; `free=("A", "V1")` samples both.
+# The eigenvalues cover the truth either way: they are $A$'s own. The Markov parameters need $V_1$ too. With only $A$ sampled, $V_1$ stays at its estimate, whose error the blue bars do not know; orange samples both, and is wider.
+# That is the price of a *conditional* posterior: it answers what $A$ may be *given* the rest of the fit.
 #
 # ## Exercises
 #

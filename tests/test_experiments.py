@@ -70,7 +70,7 @@ def test_bins_agree_with_pandas(frame, gaps):
         np.testing.assert_allclose(cohort.sequence(n), x.to_numpy(), rtol=1e-12)
         seen = x.notna().to_numpy()
         if gaps == "interpolate":  # only full panels are taken
-            seen &= x.index.isin(wanted[name].dropna().index)[:, None]
+            seen = seen & x.index.isin(wanted[name].dropna().index)[:, None]
         np.testing.assert_array_equal(binned.measured[n, : len(x)], seen)
         assert not binned.measured[n, len(x) :].any()
     assert cohort.complete == (gaps == "interpolate")
