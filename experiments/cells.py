@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..inference import FitResult, effective_states, fit_em, fit_map, regularization_path
+from ..inference import effective_states, fit_em, fit_map, regularization_path
 from ..inference.selection import bic
 from ..models import Cohort, Laplace
 from ..models.files import fingerprint, run_folder, write_whole
@@ -169,10 +169,9 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
         if cell.method == "OLDS":
             fit = fit_em(train, cell.n_states, **options)
         else:
-            beta, near = choose_beta(train, cell.n_states, plan)
-            options |= {"Q": "identity", "init": near.params}
-            fit = fit_map(train, cell.n_states, Laplace(beta), **options)
-            found["beta"] = beta
+            found["beta"] = choose_beta(train, cell.n_states, plan)
+            prior = Laplace(found["beta"])
+            fit = fit_map(train, cell.n_states, prior, Q="identity", **options)
         if fit.interrupted:
             raise KeyboardInterrupt  # half a fit is no cell
         A = np.asarray(fit.params.A)
@@ -195,8 +194,8 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
     jax.clear_caches()
 
 
-def choose_beta(train: Cohort, n_states: int, plan: Plan) -> tuple[float, FitResult]:
-    """The β of a path on 70% of the training patients with the least error on the other 30%, and its fit.
+def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:
+    """The β of a path on 70% of the training patients with the least error on the other 30%.
 
     The penalty weighs against a log-likelihood that grows with the data, so β is scaled up to all of the patients.
     Q = I sets the scales of the states: with Q free, the penalty has no minimum.
@@ -213,4 +212,4 @@ def choose_beta(train: Cohort, n_states: int, plan: Plan) -> tuple[float, FitRes
     errors = [evaluate(lds_forecaster(fit.params), rest, **tasks).mean for fit in path.fits]
     best = int(np.argmin(errors))
     transitions = [int((np.asarray(c.lengths) - 1).sum()) for c in (train, part)]
-    return float(path.betas[best]) * transitions[0] / transitions[1], path.fits[best]
+    return float(path.betas[best]) * transitions[0] / transitions[1]

@@ -73,8 +73,7 @@ def fit_job(
         if chosen.fit.interrupted:
             raise KeyboardInterrupt
         say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
-        fit = fit_map(cohort, n_states, Laplace(beta), init=chosen.fit.params, Q=_BASIS, **options)
-    elif beta == 0:
+    if beta == 0:
         fit = fit_em(cohort, n_states, **options)
     else:
         fit = fit_map(cohort, n_states, Laplace(beta), Q=_BASIS, **options)

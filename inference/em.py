@@ -74,11 +74,6 @@ class FitResult(NamedTuple):
         """Whether Ctrl-C ended it."""
         return self.reason == _REASONS["interrupted"]
 
-    @property
-    def drifted(self) -> bool:
-        """Whether a drift of single states' scales ended it."""
-        return self.reason.startswith(_REASONS["drift"].split("{")[0])
-
 
 class State(NamedTuple):
     """A point, and what is known of it."""
