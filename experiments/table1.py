@@ -112,7 +112,7 @@ class Table1(NamedTuple):
 
     def figure(self, size: int) -> Figure:
         """Figure 1 (size 50) or 2 (size 100) of the paper."""
-        figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+        figure, axis = plt.subplots(figsize=(6, 4.3), layout="constrained")
         states = self.plan.states
         for method, color, marker in (("OLDS", "C1", "s"), ("SLDS", "C0", "o")):
             errors = [self.errors(Cell(size, method, l)) for l in states]
@@ -138,7 +138,7 @@ class Table1(NamedTuple):
             f"{size} training patients, mean ± sd over {self.plan.repetitions} repetitions",
             fontsize=10,
         )
-        axis.legend(fontsize=8, framealpha=0.9, edgecolor="none")
+        figure.legend(fontsize=8, loc="outside lower center", ncols=3, frameon=False)
         return figure
 
 

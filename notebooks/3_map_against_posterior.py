@@ -34,7 +34,7 @@ print(np.asarray(fit.params.A).round(3))
 # at the MAP: the mode of that posterior *is* the MAP's $A$, so the question "does the posterior agree?" has a meaning. The states are integrated out exactly; only $A$ is sampled.
 
 # %% tags=["varies"]
-posterior = sample_posterior(jax.random.key(1), cohort, fit, num_samples=500)
+posterior = sample_posterior(jax.random.key(1), cohort, fit, num_samples=1000)
 print(diagnose(posterior))
 
 # %% [markdown]
