@@ -6,6 +6,7 @@
 
 # %%
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
@@ -47,7 +48,8 @@ az.summary(posterior, var_names=["A"], kind="diagnostics").head(8)
 # A look at the chains beside the numbers: in a rank plot, chains that explore the same distribution have ranks that are uniform, each bar as high as the next. Shown are the weak link and the memory of state 2.
 
 # %% tags=["varies"]
-_ = az.plot_rank(posterior, var_names=["A"], coords={"state": [2], "from_state": [0, 2]})
+az.plot_rank(posterior, var_names=["A"], coords={"state": [2], "from_state": [0, 2]})
+plt.gcf().set_size_inches(10, 4.5)
 
 # %% [markdown]
 # ## Each zero, judged

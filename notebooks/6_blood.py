@@ -86,6 +86,7 @@ figure = plot_forecast_fan(jax.random.key(1), early, posterior, all_days, 0, giv
 for axis, channel in zip(figure.axes, raw.channels, strict=True):
     axis.set_ylabel(names[channel])
 figure.axes[-1].set_xlabel("day")
+figure.suptitle("31 days ahead, fitted to the first 60", fontsize=10)
 ahead = posterior_forecast(jax.random.key(1), posterior, past, 31)
 low, high = (np.asarray(past.to_units(x))[0] for x in ahead.interval(0.9))
 seen = np.isfinite(y[60:])

@@ -37,7 +37,9 @@ smoothed = kalman_smoother(fit.params, Cohort.from_sequences([gappy[n][:seen]]))
 ahead = forecast(fit.params, cohort.take([n]), horizon, given=seen)
 for j, color in ((0, "C0"), (2, "C2")):
     offset = 0 if j == 0 else -4.5
-    mean, sd = np.asarray(smoothed.mean)[0, :, j], np.sqrt(np.asarray(smoothed.cov)[0, :, j, j])
+    mean = np.asarray(smoothed.mean)[0, :, j]
+    # of a measurement, before the line as after it; C is the identity
+    sd = np.sqrt(np.asarray(smoothed.cov)[0, :, j, j] + float(fit.params.R[j, j]))
     axes[0].plot(steps, offset + mean, color=color, lw=1.2)
     axes[0].fill_between(
         steps, offset + mean - 1.6 * sd, offset + mean + 1.6 * sd, color=color, alpha=0.2, lw=0
@@ -51,7 +53,9 @@ for j, color in ((0, "C0"), (2, "C2")):
     axes[0].plot(offset + gappy[n][: seen + horizon, j], ".", color="k", ms=4)
 axes[0].axvline(seen - 0.5, color="0.7", lw=0.8)
 axes[0].set(
-    title="many short series, cells missing", xlabel="step (forecast after the line)", yticks=[]
+    title="many short series, cells missing",
+    xlabel="step (dots: measured, bands: 90%, forecast after the line)",
+    yticks=[],
 )
 
 for axis, values, title in (
@@ -60,7 +64,8 @@ for axis, values, title in (
 ):
     axis.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
     for (i, j), value in np.ndenumerate(values):
-        axis.text(j, i, "0" if value == 0 else f"{value:.2f}", ha="center", va="center", fontsize=9,
+        text = "0" if value == 0 else f"{value:.2f}" if abs(value) > 0.1 else f"{value:.1g}"
+        axis.text(j, i, text, ha="center", va="center", fontsize=9 if abs(value) > 0.1 or not value else 8,
                   color="0.6" if value == 0 else "w" if abs(value) > 0.6 else "k")  # fmt: skip
     axis.set(title=title, xticks=[], yticks=[])
 
