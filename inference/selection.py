@@ -45,8 +45,8 @@ def select(
     Density is the log predictive density of a held-out sequence, for each observed cell; error the mean absolute error
     of forecasts of its second half, given its first, in the cohort's units. Both are means over folds, with standard
     errors. The one-standard-error rule takes the fewest nonzero entries of A whose density is within one standard
-    error of the best. Takes the options of `regularization_path`. Ctrl-C returns what is known
-    of the numbers of states that are done.
+    error of the best; among equals the fewest states, then the largest density. Takes the options of
+    `regularization_path`. Ctrl-C returns what is known of the numbers of states that are done.
     """
     sizes = [n_states] if isinstance(n_states, int | np.integer) else list(n_states)
     N = len(cohort)
@@ -98,7 +98,7 @@ def select(
     table = pd.DataFrame(rows)
     best = table.loc[table["density"].idxmax()]
     near = table[table["density"] >= best["density"] - best["density_se"]]
-    near = near.iloc[np.lexsort((-near["beta"], near["n_states"], near["nonzero"]))]
+    near = near.iloc[np.lexsort((-near["density"], near["n_states"], near["nonzero"]))]
 
     def choice(row) -> Choice:
         return Choice(int(row["n_states"]), float(row["beta"]))

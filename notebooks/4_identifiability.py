@@ -141,6 +141,9 @@ for name, fit in (("C held", held), ("basis free (Q = I)", free)):
     )
 
 # %% [markdown]
+# Held, the zeros are where they truly are, but for one small entry too many. Free, the dynamics are much the same, and the zeros are elsewhere: with $Q = I$ the basis may only be *turned*, and the sparsest turn of this $A$ is a
+# triangular one. Nobody would call those zeros wrong; they answer another question.
+#
 # ## Signs and order: alignment
 #
 # Even where no continuous direction is left, states may change sign and places: with $Q = I$ and $V_1 = I$ held, $W$ can still be any signed permutation. A sampler may visit all of them, and then an average of

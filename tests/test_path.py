@@ -150,6 +150,8 @@ def test_selection_finds_the_dynamics_and_their_number(cohort):
     one_se = table[table["beta"] == chosen.one_se.beta].iloc[0]
     assert one_se["nonzero"] <= by_density["nonzero"]
     assert one_se["density"] >= by_density["density"] - by_density["density_se"]
+    equals = table[(table["nonzero"] == one_se["nonzero"])]  # of one number of states
+    assert one_se["density"] == equals["density"].max()
     assert table["density"].iloc[0] < by_density["density"]  # A = 0 loses
     found = np.asarray(chosen.fit.params.A) != 0
     assert found[0, 0] and found[1, 1] and found[0, 1]
