@@ -151,7 +151,7 @@ def main():
     print(
         table.groupby("prior")["ratio"].describe()[["count", "min", "50%", "max"]], "\n", flush=True
     )
-    print("A path, each fit from its neighbour, against one fit from the data\n")
+    print("A path against one fit\n")
     print(path().to_string())
 
 

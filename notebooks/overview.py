@@ -53,8 +53,8 @@ for j, color in ((0, "C0"), (2, "C2")):
     axes[0].plot(offset + gappy[n][: seen + horizon, j], ".", color="k", ms=4)
 axes[0].axvline(seen - 0.5, color="0.7", lw=0.8)
 axes[0].set(
-    title="many short series, cells missing",
-    xlabel="step (dots: measured, bands: 90%, forecast after the line)",
+    title="short series, cells missing (90% bands)",
+    xlabel="step (forecast after the line)",
     yticks=[],
 )
 
