@@ -18,8 +18,8 @@ import pandas as pd
 
 from ..models import Laplace, LDSParams
 from . import draws as az
-from .em import FitResult
 from .proximal import quadratic, solve
+from .result import FitResult
 
 RULES = ("hdi", "epsilon", "neighbourhood", "summary")
 

@@ -1,152 +1,28 @@
 """EM for the ordinary LDS (OLDS) and MAP-EM for the sparse one (SLDS): one loop, two priors."""
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 from tqdm.auto import tqdm
 
-from ..models import (
-    Cohort,
-    ExpectedStatistics,
-    Flat,
-    Laplace,
-    LDSParams,
-    Prepared,
-    Prior,
-    change_basis,
-    check_params,
-    prepare,
-    statistics,
-)
+from ..models import Cohort, Flat, Laplace, LDSParams, Prior, change_basis, check_params
 from .basis import basis_step, level
 from .chart import chart_at
 from .checks import check_arguments, scale_ratio, warnings_of
 from .finish import basis_is_free, normalised, regular, rotates
 from .initial import initial_params
-from .mstep import Floors, Spec, floors_below, m_step, stationarity
+from .mstep import Floors, Spec
+from .program import LONGEST, Problem, State, at, evaluate, pose, run
 from .quasi_newton import quasi_newton
+from .result import REASONS, FitResult
 
 _CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C
 _FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
 _RUN = 400  # quasi-Newton steps in a run: each run sets its coordinates anew
 _DRIFT = 1e4  # ratio of the states' scales at which a fit gives up
 _LIFT = 0.01  # of V1, added to Q where a start is to have Q = I: states with little noise would be huge in units of it
-_RACE = 50  # EM iterations after which the best of several starts goes on alone
-
-
-class FitResult(NamedTuple):
-    """Where a fit ended, and why."""
-
-    params: LDSParams
-    objective: np.ndarray  # (n_iter,), log p(y | Ω) + log p(A) after each iteration
-    n_iter: int
-    converged: bool
-    reason: str
-    kkt_residual: float  # relative violation of the optimality conditions at the last EM step
-    log_likelihood: float  # Σ log p(y_n | Ω)
-    prior: Prior
-    spec: Spec
-    steps: dict[str, int]  # how many of each kind: em, quasi-newton, basis
-    warnings: tuple[str, ...]
-    restarts: np.ndarray  # the objective of each start when the best was chosen, if several
-
-    def __str__(self) -> str:
-        A, beta = np.asarray(self.params.A), np.asarray(self.prior.beta)
-        l, d = self.params.n_states, len(self.params.C)
-        range_ = f"β = {beta.min():.4g}" + (f" to {beta.max():.4g}" if beta.ndim else "")
-        lines = [
-            f"LDS of {l} states and {d} channels, prior of A: {type(self.prior).__name__}({range_})",
-            f"{self.reason}, {self.n_iter} iterations",
-            f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
-            f"{int((A == 0).sum())} of {A.size} entries of A are exactly zero",
-        ]
-        if self.spec.hold:
-            lines.append(f"held: {', '.join(self.spec.hold)}")
-        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return self.reason == _REASONS["interrupted"]
-
-
-class State(NamedTuple):
-    """A point, and what is known of it."""
-
-    params: LDSParams
-    stats: ExpectedStatistics  # the E-step there
-    objective: Array
-    residual: Array  # violation of the optimality conditions, at the point before
-
-
-class Problem(NamedTuple):
-    """What a fit works on: arrays, so that fits of one size share their compiled programs."""
-
-    data: Prepared
-    prior: Prior
-    floors: Floors
-
-
-@partial(jax.jit, static_argnames="spec")
-def run(
-    state: State, problem: Problem, spec: Spec, n: Array | int, tol: Array | float
-) -> tuple[State, Array, Array]:
-    """Up to n <= _RACE EM iterations, fewer if the optimality conditions hold to tol.
-
-    Returns the state, the objective after each iteration, and how many there were. A state of which nothing is known
-    (see `at`) gets its E-step first. It is the one large program of a fit: n = 0 serves all that needs an E-step alone.
-    """
-    data, prior, floors = problem
-
-    def m(state):
-        new, _ = m_step(state.stats, state.params, prior, floors, spec)
-        return new, stationarity(state.stats, state.params, prior, new, spec)
-
-    def unfinished(carry):
-        state, _, k = carry
-        return (k < n) & (state.residual > tol)
-
-    def body(carry):
-        state, trace, k = carry
-        params, residual = lax.cond(k < 0, lambda s: (s.params, s.residual), m, state)
-        stats = statistics(params, data)
-        objective = stats.log_likelihood + prior.log_prob(params.A)
-        trace = jnp.where(jnp.arange(_RACE) == k, objective, trace)
-        return State(params, stats, objective, residual), trace, k + 1
-
-    trace = jnp.full(_RACE, -jnp.inf, state.params.A.dtype)
-    first = jnp.where(jnp.isnan(state.objective), -1, 0)
-    return lax.while_loop(unfinished, body, (state, trace, first))
-
-
-def at(params: LDSParams) -> State:
-    """A point of which nothing is known."""
-    return State(params, *_nothing(*params.C.shape, params.A.dtype))
-
-
-@lru_cache(maxsize=64)
-def _nothing(d: int, l: int, dtype) -> tuple[ExpectedStatistics, Array, Array]:
-    shapes = ((), (), (), (l,), (l, l), (l, l), (l, l), (l, l), (l, l), (d, l), (d, d), ())
-    zeros = (jnp.asarray(np.zeros(shape), dtype) for shape in shapes)
-    return ExpectedStatistics(*zeros), jnp.asarray(np.nan, dtype), jnp.asarray(np.inf, dtype)
-
-
-def evaluate(params: LDSParams, problem: Problem, spec: Spec) -> State:
-    """The E-step and the objective at a point."""
-    return run(at(params), problem, spec, 0, 0.0)[0]
-
-
-def pose(cohort: Cohort, prior: Prior, start: LDSParams) -> Problem:
-    """The problem of a fit that begins at `start`."""
-    l, dtype = start.n_states, start.A.dtype
-    if isinstance(prior, Laplace):  # one program for a number and a matrix
-        prior = Laplace(jnp.asarray(np.broadcast_to(np.asarray(prior.beta, dtype), (l, l))))
-    return Problem(prepare(cohort, dtype), prior, floors_below(start))
 
 
 def fit_map(
@@ -235,10 +111,10 @@ def _admissible(params: LDSParams, prior: Prior, Q: str) -> LDSParams:
 
 
 def _race(starts: list[LDSParams], problem: Problem, spec: Spec) -> tuple[LDSParams, np.ndarray]:
-    """EM from all starts; the best of them, and the objective that each has reached."""
+    """A few EM iterations from each start; the best of them goes on, and what each has reached."""
     if len(starts) == 1:
         return starts[0], np.zeros(0)
-    states = [run(at(start), problem, spec, _RACE, 0.0)[0] for start in starts]
+    states = [run(at(start), problem, spec, LONGEST, 0.0)[0] for start in starts]
     reached = np.nan_to_num([float(x.objective) for x in states], nan=-np.inf, posinf=-np.inf)
     return states[int(np.argmax(reached))].params, reached
 
@@ -325,7 +201,7 @@ def climb(
         objective=trace,
         n_iter=len(trace),
         converged=reason == "tolerance",
-        reason=_REASONS[reason].format(tol=tol, max_iter=max_iter, residual=residual),
+        reason=REASONS[reason].format(tol=tol, max_iter=max_iter, residual=residual),
         kkt_residual=residual,
         log_likelihood=float(state.stats.log_likelihood),
         prior=prior,
@@ -334,15 +210,6 @@ def climb(
         warnings=warnings_of(params, prior, spec),
         restarts=np.zeros(0),
     )
-
-
-_REASONS = {
-    "tolerance": "converged: the optimality conditions hold to {residual:.1e}, tol is {tol:g}",
-    "max_iter": "stopped after max_iter = {max_iter} iterations, optimality conditions at {residual:.1e}",
-    "interrupted": "interrupted; this is what was reached",
-    "not finite": "the objective is not finite",
-    "drift": "stopped: the scales of single states drift apart, see warnings; optimality conditions at {residual:.1e}",
-}
 
 
 def _exact_zeros(state: State, problem: Problem, spec: Spec) -> State:

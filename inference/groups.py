@@ -16,10 +16,10 @@ from ..models import Cohort, LDSParams, lds_model, log_likelihood
 from ..models.files import fingerprint
 from ..models.simulate import sample_paths
 from . import draws as az
-from .em import FitResult
 from .identifiability import align, relabelling
 from .nuts import Chains, Free, Settings, Target, model_arguments
 from .quantities import basis_free
+from .result import FitResult
 
 _PRIOR_DRAWS = 200
 

@@ -9,8 +9,10 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ..models import Cohort, Flat, Laplace, LDSParams, Prior
-from .em import FitResult, evaluate, fit_map, pose
+from .em import fit_map
+from .program import evaluate, pose
 from .proximal import beta_max
+from .result import FitResult
 
 
 class Path(NamedTuple):

@@ -20,10 +20,10 @@ from ..models import (
     total_log_likelihood,
 )
 from ..models.files import fingerprint, run_folder
-from .em import FitResult
 from .groups import build
 from .identifiability import identifiability_report
 from .nuts import Free, Settings, Target, adapts_mass, forced_zeros, raw_key, run_chains
+from .result import FitResult
 
 
 def sample_posterior(

@@ -8,8 +8,9 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ..models import Cohort, LDSParams, Prior, forecast, log_likelihood
-from .em import FitResult, fit_map
+from .em import fit_map
 from .path import effective_states, regularization_path
+from .result import FitResult
 
 
 class Choice(NamedTuple):

@@ -202,8 +202,8 @@ axes[1].set(
     xticks=lags,
     xlim=(0.5, 2.5),
 )
-for axis in axes:
-    axis.legend(frameon=False, fontsize=8)
+axes[0].legend(fontsize=8, framealpha=1, edgecolor="none")
+axes[1].legend(fontsize=8, frameon=False, loc="upper left")
 print(compare_map_posterior(held, conditional, truth=A).scores.round(2))
 
 # %% [markdown]
