@@ -31,7 +31,15 @@ Data = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="folder for the results")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite results that are there")]
-States = Annotated[int, typer.Option("--states", "-l", help="number of states")]
+States = Annotated[int, typer.Option("--states", "-l", min=1, help="number of states")]
+Levels = Annotated[
+    bool,
+    typer.Option(
+        "--levels",
+        help="a state for each test, its true level (C = I held): A then says which test speaks to which",
+    ),
+]
+Iterations = Annotated[int, typer.Option("--max-iter", min=1, help="iterations of the fit")]
 Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
 Starts = Annotated[int, typer.Option(help="starting points of the fit")]
 Seed = Annotated[int, typer.Option(help="of everything random")]
@@ -93,14 +101,14 @@ def _beta(text: str) -> float | None:
 @app.command()
 @told
 def fit(
-    data: Data, out: Out = Path("results/fit"), states: States = 5, beta: Beta = "auto", starts: Starts = 3,
-    seed: Seed = 0,
+    data: Data, out: Out = Path("results/fit"), states: States = 5, levels: Levels = False, beta: Beta = "auto",
+    starts: Starts = 3, seed: Seed = 0, max_iter: Iterations = 2000,
     kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
     tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
 ) -> None:  # fmt: skip
     """Fit OLDS or SLDS to lab results.
 
-    Example: sparse-lds fit labs.csv --states 5 --beta auto --out results/mine
+    Example: sparse-lds fit labs.csv --levels --beta auto --out results/mine
     """
     from .jobs import fit_job
 
@@ -116,10 +124,11 @@ def fit(
     fit_job(
         binned.cohort.standardize(),
         folder,
-        states,
+        None if levels else states,
         penalty,
         starts=starts,
         seed=seed,
+        max_iter=max_iter,
         say=say,
         progress=_progress(),
     )
@@ -206,7 +215,7 @@ def forecast(
     prob: Annotated[float, typer.Option(help="probability of the intervals")] = 0.9,
     seed: Seed = 0, force: Force = False,
 ) -> None:  # fmt: skip
-    """Forecasts of every patient after the last value; with the posterior's uncertainty where it was sampled.
+    """Forecasts of the patients that were kept, after their last value; with the posterior's uncertainty if sampled.
 
     Example: sparse-lds forecast results/mine --horizon 6
     """

@@ -20,6 +20,7 @@ def plot_transition(comparison: Comparison) -> Figure:
     """A as MAP, as posterior mean, and P(|A_ij| < ε), with a ✕ on entries where most rules contradict the MAP."""
     t = comparison.table
     l = int(np.sqrt(len(t)))
+    states = [str(name) for name in t.index.get_level_values("state").unique()]
     grid = {name: t[name].to_numpy().reshape(l, l) for name in ("map", "mean", "p_small")}
     zero, apart = (t[name].to_numpy().reshape(l, l) for name in ("map_zero", "agreement"))
     apart = apart < 0.5
@@ -54,7 +55,12 @@ def plot_transition(comparison: Comparison) -> Figure:
                 axis.plot(j + 0.33, i - 0.33, "x", color="k", ms=6, mew=1.5)
             elif zero[i, j] and l > 8:
                 axis.plot(j, i, "o", color="0.5", ms=3, mfc="none")
-        axis.set(title=title, xlabel="from state", xticks=range(l), yticks=range(l))
+        axis.set(title=title, xlabel="from state")
+        long = max(map(len, states)) > 3
+        axis.set_xticks(
+            range(l), states, rotation=35 if long else 0, ha="right" if long else "center"
+        )
+        axis.set_yticks(range(l), states)
         figure.colorbar(image, ax=axis, shrink=0.75)
     axes[0].set_ylabel("to state")
     marks = (
@@ -227,7 +233,7 @@ def plot_forecast_fan(
         for sign in (-1, 1):
             axis.plot(future, units(mean + sign * z * sd)[0, :, j], ":", color=_MAP, lw=1.1)
         axis.plot(steps, np.where(filled[:, j], np.nan, y[:, j]), "k.", ms=5, label="measured")
-        if filled.any():
+        if (filled & np.isfinite(y)).any():
             shown = np.where(filled[:, j], y[:, j], np.nan)
             axis.plot(steps, shown, "o", color="0.5", ms=3, mfc="none", label="filled in")
         axis.axvline(given + 0.5, color="0.7", lw=0.8)

@@ -14,7 +14,6 @@ from ..inference import (
     compare_map_posterior,
     diagnose,
     effective_states,
-    fit_em,
     fit_map,
     identifiability_report,
     posterior_forecast,
@@ -24,7 +23,7 @@ from ..inference import (
 )
 from ..inference.comparison import check_belongs
 from ..inference.draws import group
-from ..models import Cohort, Laplace, LDSParams, forecast, save_params
+from ..models import Cohort, Flat, Laplace, LDSParams, forecast, save_params
 from ..models.files import write_whole
 from .figures import (
     plot_eigenvalues,
@@ -46,17 +45,27 @@ _BASIS = (
 def fit_job(
     cohort: Cohort,
     folder: Path,
-    n_states: int,
+    n_states: int | None,
     beta: float | None,
     *,
     starts: int,
     seed: int,
+    max_iter: int = 2000,
     say: Say,
     progress: bool,
 ) -> FitResult:
-    """fit.json, params.json, A.csv. beta: None chooses it by held-out sequences, 0 is the ordinary LDS."""
-    options: dict[str, Any] = {"seed": seed, "n_restarts": starts, "progress": progress}
+    """fit.json, params.json, A.csv. beta: None chooses it by held-out sequences, 0 is the ordinary LDS.
+
+    Without `n_states` there is a state for each test, its true level: C = I is held, and R is diagonal.
+    """
+    constraints: dict[str, Any] = {"Q": _BASIS}
+    if n_states is None:
+        n_states, constraints = cohort.n_channels, levels_of(cohort)
     if beta is None:
+        if len(cohort) < 3:
+            raise ValueError(
+                f"β is chosen by held-out patients, and there are {len(cohort)}: give a number in --beta"
+            )
         say("choosing β: fits along a path of 8 values, on 3 folds and on all")
         chosen = select(
             cohort,
@@ -65,23 +74,26 @@ def fit_job(
             n_folds=3,
             seed=seed,
             max_iter=500,
-            Q=_BASIS,
             progress=progress,
+            **constraints,
         )
         chosen.table.to_csv(folder / "selection.csv", index=False)
         beta = chosen.one_se.beta
         if chosen.fit.interrupted:
             raise KeyboardInterrupt
         say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
-    if beta == 0:
-        fit = fit_em(cohort, n_states, **options)
-    else:
-        fit = fit_map(cohort, n_states, Laplace(beta), Q=_BASIS, **options)
+    if beta == 0 and constraints.get("Q"):
+        constraints = {}  # nothing is penalised, so that scales are free
+    prior = Laplace(beta) if beta else Flat()
+    options = {"seed": seed, "n_restarts": starts, "max_iter": max_iter, "progress": progress}
+    if "init" in constraints:
+        options["n_restarts"] = 1  # others start in other bases
+    fit = fit_map(cohort, n_states, prior, **options, **constraints)
     if fit.interrupted:
         raise KeyboardInterrupt
     save_fit(folder / "fit.json", fit)
     save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
-    names = [f"z{i}" for i in range(n_states)]
+    names = state_names(fit, cohort)
     pd.DataFrame(np.asarray(fit.params.A), names, names).to_csv(
         folder / "A.csv", index_label="to \\ from"
     )
@@ -93,6 +105,22 @@ def fit_job(
     for warning in fit.warnings:
         say(f"warning: {warning}")
     return fit
+
+
+def levels_of(cohort: Cohort) -> dict[str, Any]:
+    """The options of a fit in which each state is the level of a test."""
+    d = cohort.n_channels
+    I = np.eye(d)
+    start = LDSParams(A=0.9 * I, C=I, Q=0.1 * I, R=0.1 * I, pi1=np.zeros(d), V1=I)
+    return {"init": start, "hold": ("C",), "diagonal": ("R",)}
+
+
+def state_names(fit: FitResult, cohort: Cohort) -> list[str]:
+    """The tests, where C = I was held, else z0, z1, …"""
+    C = np.asarray(fit.params.C)
+    if "C" in fit.spec.hold and np.array_equal(C, np.eye(*C.shape)):
+        return [str(name) for name in cohort.channels]
+    return [f"z{i}" for i in range(fit.params.n_states)]
 
 
 def path_job(
@@ -138,7 +166,8 @@ def compare_job(
 ) -> None:  # fmt: skip
     """comparison.csv, confusion.csv, four figures, report.html."""
     cohort = binned.cohort
-    comparison = compare_map_posterior(fit, posterior, epsilon=epsilon)
+    states = state_names(fit, cohort)
+    comparison = compare_map_posterior(fit, posterior, epsilon=epsilon, names=states)
     comparison.table.to_csv(folder / "comparison.csv")
     comparison.confusion.to_csv(folder / "confusion.csv", index_label="rule")
     say(str(comparison))
@@ -152,12 +181,18 @@ def compare_job(
     report.text(
         "C, what a unit of each state adds to each test, in the tests' standard deviations:"
     )
-    states = [f"z{i}" for i in range(fit.params.n_states)]
     report.table(pd.DataFrame(np.asarray(fit.params.C), list(cohort.channels), states))
     report.heading("Posterior of A, the rest held at the MAP")
     report.lines(str(diagnose(posterior)))
     report.heading("Does the posterior agree with the MAP's zeros?")
     report.lines(str(comparison))
+    report.text(
+        "The rules call an entry zero if: hdi, its interval covers 0; epsilon, P(|A| < ε) > ½; neighbourhood, P(|A| < "
+        "its sd) > ½; summary, a sparse summary of the posterior has a zero there. MAP zero only: the MAP's zero is "
+        "not confirmed; rule zero only: the MAP keeps an entry that the rule would not; kappa: agreement beyond "
+        "chance, 1 at best. p_small is P(|A| < ε), p_sign the probability of the more probable sign, agreement the "
+        "share of rules that say what the MAP says."
+    )
     report.figure(
         plot_transition(comparison), "A by MAP and by posterior", folder / "transition.png"
     )
@@ -173,10 +208,16 @@ def compare_job(
         jax.random.key(seed), fit, posterior, cohort, n, given, measured=binned.measured
     )
     report.figure(fan, f"Forecast of {cohort.ids[n]}", folder / "forecast.png")
+    report.text(
+        f"A step is {binned.hours:g} hours. This patient is one that the model was fitted to; where gaps are filled by "
+        "lines, a line before the forecast may lead to a value after it."
+    )
     report.heading("What is identified")
-    held = tuple(name for name in LDSParams._fields if name != "A")
-    report.lines(f"Conditional posterior. {identifiability_report(fit.params, held)}")
-    report.lines(f"The fit itself. {identifiability_report(fit.params, fit.spec.hold)}")
+    identified = identifiability_report(fit.params, fit.spec.hold)
+    report.text("The posterior is of A in the basis of this fit, with all else held.")
+    if identified.n_directions:
+        report.text("That basis is the penalty's choice and not the data's:")
+    report.lines(str(identified))
     report.heading("All entries")
     report.table(comparison.table.reset_index())
     report.write(folder / "report.html")

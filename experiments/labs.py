@@ -13,6 +13,8 @@ import pandas as pd
 from ..models import Cohort
 
 MIMIC_ITEMS = {51249: "MCHC", 51248: "MCH", 51250: "MCV"}
+_NUMERIC_DATE = r"^\s*(\d{1,2})[./-](\d{1,2})[./-]\d{2,4}\b"  # 31/01/2023: which is the day?
+_TEXT = "that are not numbers"
 _CHUNK = 500_000  # rows
 
 
@@ -152,6 +154,8 @@ class _Reader:
         self.codes: dict[Any, int] = {}  # id -> index
         self.parts: list[tuple[np.ndarray, ...]] = []
         self.clock: str | None = None
+        self.day_first: bool | None = None  # of dates as 31/01/2023; None: not known, or not asked
+        self.texts: set[str] = set()  # in place of numbers
         self.n_rows = 0
         self.dropped: dict[str, int] = {}
         self.units: dict[str, dict[str, int]] = {}
@@ -160,6 +164,15 @@ class _Reader:
     def drop(self, reason: str, n) -> None:
         if n:
             self.dropped[reason] = self.dropped.get(reason, 0) + int(n)
+
+    def drop_text(self, values: Any) -> None:
+        """Values that are no numbers."""
+        self.drop("that are empty", values.isna().sum())
+        text = values.dropna().astype(str)
+        limits = text.str.match(r"\s*[<>≤≥]\s*[\d.]").astype(bool)
+        self.drop("beyond a limit of detection (as <3.0)", limits.sum())
+        self.drop(_TEXT, (~limits).sum())
+        self.texts |= set(text[~limits].unique()[:100])
 
     def long(self, frame, id, time, test, value) -> None:
         self.n_rows += len(frame)
@@ -195,6 +208,8 @@ class _Reader:
         number = _number(frame[names["valuenum"]])
         if "value" in lower:  # text that is a number after all
             number = number.fillna(_number(frame[lower["value"]]))
+            self.drop_text(frame[lower["value"]][number.isna()])
+            frame, number = frame[number.notna()], number[number.notna()]
         test = frame[names["itemid"]].map(dict(items))
         if "valueuom" in lower:
             counts = frame[lower["valueuom"]].fillna("none").groupby(test).value_counts()
@@ -209,15 +224,14 @@ class _Reader:
         if not len(ids):
             return
         if len(self.tests) > 127:
-            raise ValueError("there are more than 127 tests; name those to keep in tests")
+            raise ValueError(
+                "there are more than 127 tests: is that the right column? If so, name those to keep in tests"
+            )
         code, number = np.asarray(code), np.asarray(_number(value), float)
         known = ids.notna().to_numpy()
         numeric = np.isfinite(number)
         self.drop("without an id", (~known).sum())
-        text = value[known & ~numeric].astype(str)
-        limits = int(text.str.match(r"\s*[<>≤≥]\s*[\d.]").sum())
-        self.drop("beyond a limit of detection (as <3.0)", limits)
-        self.drop("that are not numbers", len(text) - limits)
+        self.drop_text(value[known & ~numeric])
         hours = self.hours(times)
         dated = np.isfinite(hours)
         self.drop("without a time", (known & numeric & ~dated).sum())
@@ -236,9 +250,7 @@ class _Reader:
         if number is not None and number[given].notna().all():
             clock, hours = "hours", number.to_numpy(float)
         else:
-            stamp = pd.to_datetime(
-                times, errors="coerce", utc=True, format="mixed" if number is not None else None
-            )
+            stamp = pd.to_datetime(times, utc=True) if number is None else self.stamps(times)
             bad = given & stamp.isna()
             if bad.any():
                 raise ValueError(
@@ -253,6 +265,29 @@ class _Reader:
             self.clock = clock
         return hours
 
+    def stamps(self, times: Any) -> Any:
+        """Timestamps from text. 05/01/2023 may be in May or in January: the whole file decides, or nobody does."""
+        stamp = pd.to_datetime(times, errors="coerce", utc=True, format="ISO8601")
+        if (times.notna() & stamp.isna()).any():
+            fields = times.astype(str).str.extract(_NUMERIC_DATE).dropna().astype(int)
+            first, second = (fields[k].max() > 12 for k in (0, 1))
+            if len(fields) and (first or second):
+                if (first and second) or self.day_first not in (None, first):
+                    raise ValueError(
+                        "dates have the day first in some rows and the month first in others; write them as 2023-01-31"
+                    )
+                self.day_first = bool(first)
+            if len(fields) and self.day_first is None:
+                example = times.loc[fields.index[:1]].iloc[0]
+                raise ValueError(
+                    f"time {example!r} may have the day first or the month first, and no row tells; write dates as "
+                    "2023-01-31"
+                )
+            stamp = pd.to_datetime(
+                times, errors="coerce", utc=True, format="mixed", dayfirst=bool(self.day_first)
+            )
+        return stamp
+
     def done(self, name: str, kind: str) -> Labs:
         joined = [np.concatenate(x) for x in zip(*self.parts, strict=True)] if self.parts else []
         if not joined or not len(joined[0]):
@@ -263,7 +298,12 @@ class _Reader:
         log = [
             f"{name}: {self.n_rows} rows read as {kind}, {len(joined[0])} values of {len(ids)} ids kept"
         ]
-        log += [f"  dropped {n} values {why}" for why, n in self.dropped.items()]
+        examples = {_TEXT: f" ({_some(self.texts, 4)})"}
+        log += [
+            f"  dropped {n} values {why}{examples.get(why, '')}" for why, n in self.dropped.items()
+        ]
+        if self.day_first is not None:
+            log.append(f"  dates are read with the {'day' if self.day_first else 'month'} first")
         for test, units in self.units.items():
             if len(units) > 1:
                 log.append(
@@ -351,9 +391,19 @@ def bin_labs(
             y = np.stack([np.interp(grid, t, x[:, j]) for j in range(d)], axis=1)
         sequences.append(y)
     steps = sum(map(len, there))
-    share = 1 - sum(x.sum() for x in there) / (steps * d)
-    done = "filled by straight lines" if gaps == "interpolate" else "left missing"
-    log.append(f"{steps} steps in all; {share:.0%} of the cells are empty, and {done}")
+    seen = int(sum(x.sum() for x in there))
+    share = 1 - seen / (steps * d)
+    if gaps == "interpolate":
+        unused = int((~np.isnan(panel[enough[of]])).sum()) - seen
+        log.append(f"{steps} steps in all; {share:.0%} of the cells are filled by straight lines")
+        if unused:
+            log.append(
+                f"  {unused} values of bins without all tests are not used; gaps='missing' would use them"
+            )
+    else:
+        log.append(f"{steps} steps in all; {share:.0%} of the cells are empty, and left missing")
+    if share > 0.8:
+        log.append(f"  that is most of them: are the times right, and {hours:g} hours enough?")
     ids = labs.ids[enough]
     cohort = Cohort.from_sequences(sequences, ids=ids.tolist(), channels=list(labs.tests))
     measured = np.zeros(cohort.y.shape, bool)

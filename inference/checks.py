@@ -1,5 +1,7 @@
 """Arguments of a fit, checked at the door, and what a user should be told of its result."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..models import Cohort, Flat, LDSParams, Prior
@@ -80,11 +82,35 @@ def warnings_of(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
     if spec.free("R") and _sees_no_error(params):
         found.append(
             "R is nearly singular: the model sees no measurement error in some combination of channels, as on "
-            "interpolated or rounded data"
+            "interpolated, rounded or calculated values; forecasts stand, but likelihoods of new data may be far off. "
+            "Gaps left missing, fewer states or a diagonal R may help"
         )
     radius = np.abs(np.linalg.eigvals(params.A)).max()
     if radius > 1:
         found.append(f"A is not stable: its spectral radius is {radius:.3f}")
+    return tuple(found)
+
+
+def warnings_of_input(cohort: Cohort, given: bool, hold: Sequence[str]) -> tuple[str, ...]:
+    """Of what was asked for; `given` says that the starting values were."""
+    found = []
+    for name, y, seen in zip(
+        cohort.channels, np.moveaxis(cohort.y, -1, 0), np.moveaxis(cohort.mask, -1, 0), strict=True
+    ):
+        if not seen.any():
+            continue
+        mean, sd = np.mean(y[seen]), np.std(y[seen])
+        if abs(mean) > 5 * sd:
+            found.append(
+                f"channel {name!r} has mean {mean:.3g} and sd {sd:.3g}, and the model no intercept: "
+                "fit cohort.standardize()"
+            )
+            break
+    if "C" in hold and not given:
+        found.append(
+            "C is held where the starting values put it: entries of A mean something where a C that you know is held "
+            "(init=LDSParams(...))"
+        )
     return tuple(found)
 
 

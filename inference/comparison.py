@@ -9,6 +9,7 @@ A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero
   shrinkage and selection (Hahn and Carvalho, 2015), by the proximal solver of the M-step.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from ..models import Laplace, LDSParams
+from ..models import Laplace
 from . import draws as az
 from .proximal import quadratic, solve
 from .result import FitResult
@@ -49,6 +50,12 @@ class Comparison(NamedTuple):
             lines.append(apart[columns].to_string(float_format=lambda x: f"{x:.3f}"))
         else:
             lines += ["", "There is no entry where most rules contradict the MAP."]
+        kappa: Any = self.confusion["kappa"]
+        odd = list(kappa.index[kappa < 0.4])
+        if odd and n > 4:
+            lines.append(
+                f"The rule {odd[0]} by itself sees it otherwise (kappa below 0.4): see the table."
+            )
         if self.scores is not None:
             lines += ["", "Against the truth, finding nonzero entries:"]
             lines.append(self.scores.to_string(float_format=lambda x: f"{x:.2f}"))
@@ -56,12 +63,19 @@ class Comparison(NamedTuple):
 
 
 def compare_map_posterior(
-    fit: FitResult, posterior: Any, *, epsilon: float = 0.1, prob: float = 0.95, truth=None
+    fit: FitResult,
+    posterior: Any,
+    *,
+    epsilon: float = 0.1,
+    prob: float = 0.95,
+    truth=None,
+    names: Sequence[str] | None = None,
 ) -> Comparison:
     """Whether the posterior supports each zero of a MAP fit, by each of the named rules.
 
     `posterior` is what `sample_posterior` returned for this fit. `epsilon` is what counts as nearly zero, `prob` the
-    probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found.
+    probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found, `names` what the states are
+    called, where they are more than numbers.
 
     Columns: map, map_zero (exactly zero), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more
     probable sign), zero_<rule> for each rule, and agreement, the share of rules that say what the MAP says.
@@ -74,6 +88,8 @@ def compare_map_posterior(
     l = len(A_map)
     if truth is not None and np.shape(truth) != (l, l):
         raise ValueError(f"truth has shape {np.shape(truth)}; A is {(l, l)}")
+    if names is not None and len(names) != l:
+        raise ValueError(f"names has {len(names)} entries; the fit has {l} states")
     data = az.group(posterior, "posterior")
     interval = az.hdi(data[["A"]], prob)["A"].values
     flat = A.reshape(-1, l, l)
@@ -83,10 +99,11 @@ def compare_map_posterior(
         "hdi": (interval[..., 0] <= 0) & (interval[..., 1] >= 0),
         "epsilon": p_small > 0.5,
         "neighbourhood": ((np.abs(flat) < sd) | (flat == 0)).mean(0) > 0.5,
-        "summary": sparse_summary(flat, _full(fit, data), _second_moment(fit, posterior)) == 0,
+        "summary": sparse_summary(flat, _second_moment(fit, posterior)) == 0,
     }
     p_sign = np.maximum((flat > 0).mean(0), (flat < 0).mean(0))
-    at = pd.MultiIndex.from_product([range(l), range(l)], names=["state", "from_state"])
+    states = range(l) if names is None else list(names)
+    at = pd.MultiIndex.from_product([states, states], names=["state", "from_state"])
     columns = {
         "map": A_map,
         "map_zero": A_map == 0,
@@ -136,12 +153,6 @@ def check_belongs(fit: FitResult, posterior: Any) -> None:
             )
 
 
-def _full(fit: FitResult, data) -> LDSParams:
-    """The fit, with posterior means for what was sampled."""
-    means = {k: data[k].values.mean((0, 1)) for k in fit.params._fields if k in data}
-    return fit.params._replace(**means)
-
-
 def _second_moment(fit: FitResult, posterior: Any) -> np.ndarray:
     """Σ E[z_t z_t'] over a path of the fitted model, as long as the sequences are, for prediction errors of A z."""
     steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
@@ -153,34 +164,32 @@ def _second_moment(fit: FitResult, posterior: Any) -> np.ndarray:
     return total
 
 
-def sparse_summary(draws: np.ndarray, params: LDSParams, S00: np.ndarray) -> np.ndarray:
-    """The sparsest A whose predictions are as near to those of the posterior mean as a typical draw's are.
+def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
+    """For each state, the sparsest row a of A that predicts as nearly what the posterior mean does as a typical draw.
 
-    Minimises tr Q⁻¹(A - Ā)S00(A - Ā)' / 2 + λ Σ |A_ij| / |Ā_ij| for the largest λ at which the first term is no more
-    than its median over the draws (n, l, l).
+    Minimises (a - ā)S00(a - ā)' / 2 + λ Σ |a_j| / |ā_j| for the largest λ at which the first term is no more than its
+    median over the draws (n, l, l). Row by row: a state that is switched off has wide draws, whose loss is not to be
+    spent on others.
     """
-    Q = np.asarray(params.Q, float)
     mean = draws.mean(0)
-    precision = np.linalg.inv(Q)
+    l = len(mean)
 
-    def loss(A):
+    def loss(A):  # (..., l), of each row
         E = A - mean
-        return 0.5 * np.einsum("...ij,jk,...lk,li->...", E, S00, E, precision)
+        return 0.5 * np.einsum("...ij,jk,...ik->...i", E, S00, E)
 
-    allowed = np.median(loss(draws))
-    g = quadratic(jnp.asarray(Q), jnp.asarray(S00), jnp.asarray(mean @ S00))
+    allowed = np.median(loss(draws), axis=0)
+    g = quadratic(jnp.eye(l), jnp.asarray(S00), jnp.asarray(mean @ S00))
     weight = 1 / np.maximum(np.abs(mean), 1e-12)
-    gradient = np.abs(precision @ mean @ S00)
-    largest = float((gradient / weight).max())  # all zero from here on
-    best = mean
+    largest = np.maximum((np.abs(mean @ S00) / weight).max(1), 1e-300)  # all zero from here on
+    best = mean.copy()
     low, high = np.log(1e-8 * largest), np.log(largest)
     for _ in range(30):
         middle = 0.5 * (low + high)
-        A = np.asarray(_shrunk(g, jnp.asarray(np.exp(middle) * weight), jnp.asarray(mean)))
-        if loss(A) <= allowed:
-            best, low = A, middle
-        else:
-            high = middle
+        A = np.asarray(_shrunk(g, jnp.asarray(np.exp(middle)[:, None] * weight), jnp.asarray(mean)))
+        near = loss(A) <= allowed
+        best[near] = A[near]
+        low, high = np.where(near, middle, low), np.where(near, high, middle)
     return best
 
 

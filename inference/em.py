@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from ..models import Cohort, Flat, Laplace, LDSParams, Prior, change_basis, check_params
 from .basis import basis_step, level
 from .chart import chart_at
-from .checks import check_arguments, scale_ratio, warnings_of
+from .checks import check_arguments, scale_ratio, warnings_of, warnings_of_input
 from .finish import basis_is_free, normalised, regular, rotates
 from .initial import initial_params
 from .mstep import Floors, Spec
@@ -78,7 +78,8 @@ def fit_map(
     best, restarts = _race(starts, problem, spec)
     accelerate = accelerate and variant == "exact"
     fit = climb(best, problem, prior, spec, accelerate, max_iter, tol, progress)
-    return fit._replace(restarts=restarts)
+    noticed = warnings_of_input(cohort, isinstance(init, LDSParams), hold)
+    return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
 
 
 def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:

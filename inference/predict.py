@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from ..models import Cohort, kalman_filter
@@ -21,11 +21,9 @@ class PosteriorForecast(NamedTuple):
 
     draws: np.ndarray  # (S, N, horizon, d), each a path of its own
     given: np.ndarray  # (N,), ψ
-
-    @property
-    def mean(self) -> np.ndarray:
-        """(N, horizon, d)"""
-        return self.draws.mean(0)
+    mean: (
+        np.ndarray
+    )  # (N, horizon, d), of the means under each draw of the parameters: free of the paths' noise
 
     def interval(self, prob: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Equal-tailed, two arrays (N, horizon, d)."""
@@ -69,8 +67,8 @@ def posterior_forecast(
     psi = check_request(cohort, horizon, given)
     full, free = posterior_params(posterior, num_draws)
     keys = jax.random.split(key, len(full[free[0]]))
-    paths = _paths(keys, full, cohort, psi, free, int(horizon))
-    return PosteriorForecast(np.asarray(paths), np.asarray(psi))
+    paths, means = _paths(keys, full, cohort, psi, free, int(horizon))
+    return PosteriorForecast(np.asarray(paths), np.asarray(psi), np.asarray(means).mean(0))
 
 
 @partial(jax.jit, static_argnames=("free", "horizon"))
@@ -84,6 +82,11 @@ def _paths(keys, full, cohort: Cohort, psi, free, horizon):
         def path(key, m, P):
             return sample_paths(key, params._replace(pi1=m, V1=P), (), horizon)[1]
 
-        return jax.vmap(path)(jax.random.split(key, len(m)), m, P)
+        def step(m, _):
+            return m @ params.A.T, m @ params.C.T
+
+        means = lax.scan(step, m, length=horizon)[1]  # (horizon, N, d)
+        paths = jax.vmap(path)(jax.random.split(key, len(m)), m, P)
+        return paths, jnp.swapaxes(means, 0, 1)
 
     return each_draw(one, full, free, keys)

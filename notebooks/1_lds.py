@@ -60,7 +60,7 @@ for axis in axes:
 #
 # $$S = C P C' + R, \quad K = P C' S^{-1}, \quad m^+ = m + K (y_t - C m), \quad P^+ = P - K C P,$$
 #
-# and the next prediction is $A m^+$, $A P^+ A' + Q$. In NumPy that is a loop of five lines:
+# and the next prediction is $A m^+$, $A P^+ A' + Q$. In NumPy that is a short loop:
 
 
 # %%

@@ -59,7 +59,7 @@ _ = axis.legend(frameon=False, fontsize=8)
 #
 # Proximal gradient repeats $A \leftarrow \mathrm{prox}(A - \alpha \nabla g(A))$. Theorem 1: with $\alpha = 1 / (\lVert Q^{-1} \rVert_F \lVert S_{00} \rVert_F)$ the gap after $k$ steps is
 # at most $\lVert A_0 - A^* \rVert_F^2 / (2 \alpha k)$. The bound holds (it must), and it is far from what is seen: where $S_{00}$ is well conditioned the gap falls geometrically. Spectral norms in
-# place of Frobenius norms allow a longer step, and momentum (Nesterov; FISTA) makes the guarantee $O(1/k^2)$. The package's solver has both, and a scale for each state.
+# place of Frobenius norms allow a longer step, and momentum (Nesterov; FISTA) makes the guarantee $O(1/k^2)$: faster at first, and in the end it overshoots and swings, where plain steps go straight. The package's solver has both, and a scale for each state.
 
 # %%
 s = expected_statistics(truth, cohort)
@@ -187,4 +187,4 @@ _ = axis.legend(frameon=False, fontsize=8)
 # 2. Give `Laplace` a matrix: `jnp.where(jnp.eye(4) == 1, 0.0, 30.0)` spares the diagonal. What changes?
 # 3. `GroupLaplace(beta, "columns")` switches whole states off at once. Find the β at which the first is gone.
 # 4. Take `accelerate=False` in `fit_map`. How many iterations does plain EM need to the same tolerance?
-# 5. Start `gaps` from `truth.A` instead of the identity. Which of the three lines changes, and why?
+# 5. Start `gaps` from `truth.A` instead of the identity. Which of the lines change, and why?

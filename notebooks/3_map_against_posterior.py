@@ -18,7 +18,7 @@ from sparse_lds.models import Laplace, LDSParams, simulate
 # %% [markdown]
 # ## The fit
 #
-# The cohort of notebook 2, with one weak link: $A_{20} = 0.1$, which 40 patients can hardly prove.
+# The cohort of notebook 2, with one weak link: $A_{20} = 0.1$, which 40 patients can only just show.
 
 # %%
 A = np.array([[0.9, 0, 0, 0], [0.4, 0.6, 0, 0], [0.1, 0, 0.8, 0], [0, 0, -0.4, 0.5]])
@@ -42,7 +42,7 @@ print(diagnose(posterior))
 # The verdict is in words; the numbers are ArviZ's, and the object is ArviZ's own (saved by `save_posterior`, opened by anything that reads netCDF).
 
 # %% tags=["varies"]
-az.summary(posterior, var_names=["A"], kind="diagnostics").head(8)
+az.summary(posterior, var_names=["A"], kind="diagnostics", round_to=4).head(8)
 
 # %% [markdown]
 # A look at the chains beside the numbers: in a rank plot, chains that explore the same distribution have ranks that are uniform, each bar as high as the next. Shown are the weak link and the memory of state 2.
@@ -73,7 +73,7 @@ figure = plot_forest(comparison)
 # ## When they disagree, and why
 #
 # In the table above no zero of the MAP is contradicted. The disagreement is on the other side: the MAP *keeps* small entries (marked ✕) that the posterior cannot tell from zero. A MAP entry leaves only when its gradient
-# falls below β; a posterior weighs the whole region around it. So the MAP of this prior is the less sparse of the two, and its small entries are what to doubt first.
+# falls below β; a posterior weighs the whole region around it. So here the MAP is the less sparse of the two, and its small entries are what to doubt first.
 #
 # What the posterior cannot do is judge the prior that it shares with the MAP. Raise β until the MAP wipes out a link that is truly there: the posterior, under the same β, shrinks it too.
 

@@ -214,5 +214,5 @@ print(compare_map_posterior(held, conditional, truth=A).scores.round(2))
 #
 # 1. Fit with `hold=("C",)` from `change_basis(truth, W)` as the start. What is held now, and what do the zeros mean?
 # 2. Show numerically that $\lVert W A W^{-1} \rVert_1 \ge \sum |\lambda_i|$ holds for a *rotation* $A$, and that it is not attained. What is the least you can find?
-# 3. In the plot of six states the moduli shrink as β grows, also those of true states. `relaxed_fit` takes the shrinkage back: compare the eigenvalues.
+# 3. In the plot of six states the second and third modulus shrink as β grows, though their states are true ones (and the first takes over a little). `relaxed_fit` takes the shrinkage back: compare the eigenvalues.
 # 4. Hold `Q` at the identity and `V1` at a diagonal matrix with distinct entries. Which symmetries are left?

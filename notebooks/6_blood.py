@@ -96,7 +96,7 @@ print(
 )
 
 # %% [markdown]
-# The bands are those of a stationary model. Fitted to a recovery, it expects a return to the mean of those 60 days; the patient stayed above it. Few values, three correlated series: a rough check, and an honest one.
+# The bands are those of a stationary model. Fitted to a recovery, it expects a return to the mean of those 60 days; white cells and platelets stayed above it. Where the red and the blue band differ (white cells), it is the slow memory: an eigenvalue near 1 that is only known roughly makes for a far wider future than one that is known. Few values, three correlated series: a rough check, and an honest one.
 #
 # ## Which influences can one patient prove?
 
@@ -107,9 +107,9 @@ print(comparison)
 figure = plot_forest(comparison)
 
 # %% [markdown]
-# Every zero of the MAP is confirmed, by all four rules. One influence has an interval clear of zero: that of white cells on platelets (`A[1, 0]`). The other that the MAP keeps, haematocrit on white cells
+# Every zero of the MAP is confirmed, by all four rules. One influence has an interval clear of zero: that of white cells on platelets (`A[1, 0]`), small enough for the rule `epsilon` to call it zero all the same. The other that the MAP keeps, haematocrit on white cells
 # (`A[0, 2]`), is small, and the posterior cannot tell it from zero. The memories were not penalised, and are there. "Confirmed" is a modest word: look at the widths. A zero in
-# haematocrit's row is compatible with the data, and so are influences of up to a quarter of a standard deviation. That is what 91 days of one patient can say.
+# haematocrit's row is compatible with the data, and so are influences of up to a fifth of a standard deviation. That is what 91 days of one patient can say.
 #
 # ## Exercises
 #

@@ -227,3 +227,13 @@ def test_cohorts_that_cannot_say_anything_are_refused():
     unseen = Cohort.from_sequences([np.array([[1.0, np.nan], [2.0, np.nan]])], channels=["a", "b"])
     with pytest.raises(ValueError, match="'b' is entirely missing"):
         fit_em(unseen, 1)
+
+
+def test_warnings_name_what_was_asked_for():
+    """Channels far from zero, and a C that is held where nobody put it."""
+    params, cohort = oracles.random_problem(0, oracles.Shape(2, 2, 15, 8))
+    calm = fit_map(cohort, 2, Laplace(1.0), init=params, hold=("C",), max_iter=3)
+    assert not any("intercept" in x or "C is held" in x for x in calm.warnings)
+    shifted = Cohort.from_sequences([x + 300.0 for x in cohort.sequences()])
+    assert any("intercept" in x for x in fit_em(shifted, 2, max_iter=3).warnings)
+    assert any("C is held" in x for x in fit_em(cohort, 2, hold=("C",), max_iter=3).warnings)

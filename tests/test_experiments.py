@@ -77,6 +77,39 @@ def test_bins_agree_with_pandas(frame, gaps):
     assert "full panels" in str(binned) and f"{len(cohort)} of 6 ids" in str(binned)
 
 
+def dated(frame, style):
+    """The table with dates as text."""
+    stamp = pd.Timestamp("2023-01-29") + pd.to_timedelta(frame["time"], unit="h")
+    return frame.assign(time=stamp.dt.strftime(style))
+
+
+@pytest.mark.parametrize("style", ["%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%d.%m.%Y %H:%M:%S"])
+def test_dates_are_read_in_one_order_or_refused(frame, style):
+    """From January into February: read row by row, 05/02 would be in May for some and in February for others."""
+    wanted = labs_from_frame(dated(frame, "%Y-%m-%dT%H:%M:%S"))
+    labs = labs_from_frame(dated(frame, style))
+    np.testing.assert_array_equal(labs.hours, wanted.hours)
+    assert f"the {'day' if style.startswith('%d') else 'month'} first" in str(labs)
+    few = frame[frame["time"].between(80, 200)]  # 1 to 6 February
+    with pytest.raises(ValueError, match="may have the day first or the month first"):
+        labs_from_frame(dated(few, style))
+    both = pd.concat([dated(frame, "%d/%m/%Y %H:%M:%S"), dated(frame, "%m/%d/%Y %H:%M:%S")])
+    with pytest.raises(ValueError, match="in some rows"):
+        labs_from_frame(both)
+
+
+def test_values_that_lines_replace_are_counted(frame):
+    """By hand: values in bins without all tests, of the patients that are kept."""
+    labs = labs_from_frame(frame)
+    binned = bin_labs(labs)
+    tables = by_pandas(frame)
+    unused = sum(
+        int(tables[i][tables[i].isna().any(axis=1)].notna().sum().sum()) for i in binned.cohort.ids
+    )
+    assert unused > 0 and f"{unused} values of bins without all tests are not used" in str(binned)
+    assert "not used" not in str(bin_labs(labs, gaps="missing"))
+
+
 def test_every_kind_of_file_reads_the_same(frame, tmp_path):
     wide = frame.pivot_table(index=["id", "time"], columns="test", values="value").reset_index()
     stamped = frame.assign(
@@ -401,9 +434,25 @@ def test_the_commands_in_turn(tmp_path, frame):
     assert load_posterior(out / "posterior.nc") is not None
 
 
-def test_the_command_line_says_what_is_wrong(tmp_path, frame):
-    file = tmp_path / "labs.csv"
+def test_states_that_are_tests_have_their_names(tmp_path, frame):
+    """--levels: C = I, and A.csv says which test speaks to which."""
+    file, out = tmp_path / "labs.csv", tmp_path / "out"
     frame.to_csv(file, index=False)
+    args = ["fit", file, "--levels", "--beta", 20, "--max-iter", 50, "--out", out]
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exit_code == 0, result.output
+    A = pd.read_csv(out / "A.csv", index_col=0)
+    assert list(A.columns) == list(A.index) == ["MCH", "MCHC", "MCV"]
+    fit = load_fit(out / "fit.json")
+    np.testing.assert_array_equal(fit.params.C, np.eye(3))
+    np.testing.assert_array_equal(fit.params.A, A.to_numpy())
+    assert fit.spec.hold == ("C",) and fit.n_iter <= 50
+
+
+def test_the_command_line_says_what_is_wrong(tmp_path, frame):
+    file, one = tmp_path / "labs.csv", tmp_path / "one.csv"
+    frame.to_csv(file, index=False)
+    frame[frame["id"] == "S000"].to_csv(one, index=False)
     run = CliRunner()
     for args, message in {
         ("fit", "none.csv"): "there is no file",
@@ -411,6 +460,8 @@ def test_the_command_line_says_what_is_wrong(tmp_path, frame):
         ("fit", str(file), "--tests", "MCH,XYZ"): "no value of test 'XYZ'",
         ("fit", str(file), "--panels", "999"): "no patient has 999 panels",
         ("fit", str(file), "--beta", "much"): "must be a number or auto",
+        ("fit", str(file), "--states", "0"): "greater than or equal",
+        ("fit", str(one)): "there are 1: give a number in --beta",
         ("table1", str(file)): "leave none to test",
         ("table1", "--states", "two"): "whole numbers with commas",
         ("posterior", str(tmp_path)): "holds no fit",
