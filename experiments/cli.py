@@ -285,7 +285,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 @told
 def demo(
     out: Out = Path("results/demo"), patients: Annotated[int, typer.Option(help="training patients")] = 60,
-    states: States = 5, draws: Draws = 800, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
+    states: States = 5, draws: Draws = 1200, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
     force: Force = False,
 ) -> None:  # fmt: skip
     """The main job on the built-in cohort: OLDS, SLDS with β chosen, NUTS, the MAP against its posterior, a report.
