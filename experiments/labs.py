@@ -266,7 +266,7 @@ class _Reader:
         return hours
 
     def stamps(self, times: Any) -> Any:
-        """Timestamps from text. 05/01/2023 may be in May or in January: the whole file decides, or nobody does."""
+        """Timestamps from text. 05/01/2023 may be in May or in January: other rows tell, or it is an error."""
         stamp = pd.to_datetime(times, errors="coerce", utc=True, format="ISO8601")
         if (times.notna() & stamp.isna()).any():
             fields = times.astype(str).str.extract(_NUMERIC_DATE).dropna().astype(int)

@@ -82,8 +82,8 @@ def warnings_of(params: LDSParams, prior: Prior, spec: Spec) -> tuple[str, ...]:
     if spec.free("R") and _sees_no_error(params):
         found.append(
             "R is nearly singular: the model sees no measurement error in some combination of channels, as on "
-            "interpolated, rounded or calculated values; forecasts stand, but likelihoods of new data may be far off. "
-            "Gaps left missing, fewer states or a diagonal R may help"
+            "interpolated, rounded or calculated values; likelihoods of new data may be far off. Gaps left missing, "
+            "fewer states or a diagonal R may help"
         )
     radius = np.abs(np.linalg.eigvals(params.A)).max()
     if radius > 1:

@@ -50,12 +50,10 @@ class Comparison(NamedTuple):
             lines.append(apart[columns].to_string(float_format=lambda x: f"{x:.3f}"))
         else:
             lines += ["", "There is no entry where most rules contradict the MAP."]
-        kappa: Any = self.confusion["kappa"]
-        odd = list(kappa.index[kappa < 0.4])
-        if odd and n > 4:
-            lines.append(
-                f"The rule {odd[0]} by itself sees it otherwise (kappa below 0.4): see the table."
-            )
+            kappa: Any = self.confusion["kappa"]
+            odd = kappa.index[kappa < 0.4]  # one rule alone, and against the others
+            if len(odd) and n > 4:
+                lines.append(f"By itself {', '.join(odd)} sees it otherwise: see the table.")
         if self.scores is not None:
             lines += ["", "Against the truth, finding nonzero entries:"]
             lines.append(self.scores.to_string(float_format=lambda x: f"{x:.2f}"))

@@ -21,9 +21,7 @@ class PosteriorForecast(NamedTuple):
 
     draws: np.ndarray  # (S, N, horizon, d), each a path of its own
     given: np.ndarray  # (N,), ψ
-    mean: (
-        np.ndarray
-    )  # (N, horizon, d), of the means under each draw of the parameters: free of the paths' noise
+    mean: np.ndarray  # (N, horizon, d), of the means given each draw of the parameters
 
     def interval(self, prob: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Equal-tailed, two arrays (N, horizon, d)."""
