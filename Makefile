@@ -40,7 +40,7 @@ docs: $(VENV)/installed-dev ## the reference of all functions, into site/; a war
 	$(VENV)/bin/python -W error -m pdoc --math -o site sparse_lds.models sparse_lds.inference sparse_lds.experiments
 
 bench: $(VENV)/installed-bench ## timings against other packages
-	$(VENV)/bin/python benchmarks/estep.py $(ARGS)
+	$(VENV)/bin/python benchmarks/speed/estep.py $(ARGS)
 
 clean: ## remove what builds and tests leave behind; the environment stays
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -18,7 +18,7 @@ from numpyro.infer import Predictive
 from scipy.stats import binom, chisquare, kstest
 from tqdm.auto import tqdm
 
-from ..inference.nuts import (
+from ..inference.posterior.chains import (
     Free,
     Settings,
     Target,
@@ -28,7 +28,8 @@ from ..inference.nuts import (
     raw_key,
     run_chains,
 )
-from ..models import HierarchicalPrior, LDSParams, Prior, prepare, simulate
+from ..models import HierarchicalPrior, LDSParams, Prior, prepare
+from ..models import simulation as simulate
 
 
 class Calibration(NamedTuple):

@@ -10,8 +10,9 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from ..inference import Comparison, FitResult, Path, posterior_forecast
-from ..inference import draws as az
-from ..models import Cohort, forecast
+from ..inference.posterior import arviz_compat as az
+from ..models import Cohort
+from ..models import forecasting as forecast
 
 _MAP, _POSTERIOR = "C3", "C0"
 

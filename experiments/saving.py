@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..inference import FitResult
-from ..inference import draws as az
-from ..inference.mstep import Spec
+from ..inference.map.mstep import Spec
+from ..inference.posterior import arviz_compat as az
 from ..models import Flat, GroupLaplace, Laplace, LDSParams, Prior
 from ..models.files import write_whole
 

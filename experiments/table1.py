@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..models import Cohort
 from ..models.files import write_whole
-from .cells import BASELINES, STATES, Cell, Plan, run_cells
+from .grid import BASELINES, STATES, Cell, Plan, run_cells
 from .protocol import Errors, paired_p
 
 PAPER = {  # Table 1 of Liu and Hauskrecht (2013)

@@ -1,16 +1,16 @@
 """How an LDS is learned from a cohort."""
 
-from .comparison import Comparison, compare_map_posterior
-from .em import fit_em, fit_map, relaxed_fit
+from .comparison.table import Comparison, compare_map_posterior
 from .identifiability import identifiability_report
-from .initial import initial_params
-from .path import Path, effective_states, regularization_path
-from .posterior import sample_posterior
-from .predict import posterior_forecast
+from .map.em import fit_em, fit_map, relaxed_fit
+from .map.starting_values import initial_params
+from .posterior.diagnostics import Verdict, diagnose
+from .posterior.forecast import posterior_forecast
+from .posterior.sample import sample_posterior
 from .proximal import beta_max
 from .result import FitResult
-from .selection import Selection, select, stability_selection
-from .verdict import Verdict, diagnose
+from .selection.cross_validation import Selection, select, stability_selection
+from .selection.path import Path, effective_states, regularization_path
 
 __all__ = [
     "Comparison",

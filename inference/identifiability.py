@@ -13,7 +13,7 @@ from scipy.linalg import null_space
 from scipy.optimize import linear_sum_assignment
 
 from ..models import LDSParams
-from .basis import level
+from .map.accelerate.basis_steps import level
 
 _TOLERANCE = 1e-8  # relative, on singular values and on distances from the null space
 

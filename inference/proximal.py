@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..models import Flat, Prior
-from ..models.linalg import sym
+from ..models.kalman.linalg import sym
 
 
 class Quadratic(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..models import LDSParams, Prior
-from .mstep import Spec
+from .map.mstep import Spec
 
 REASONS = {
     "tolerance": "converged: the optimality conditions hold to {residual:.1e}, tol is {tol:g}",

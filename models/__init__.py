@@ -1,11 +1,12 @@
 """What a linear dynamical system is: parameters, cohorts, exact computation, and the NumPyro model."""
 
-from .breakdown import NumericalBreakdown
 from .cohort import Cohort
-from .forecast import Forecast, forecast
-from .hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
-from .kalman import Filtered, Smoothed, kalman_filter, kalman_smoother
-from .likelihood import log_likelihood, plain_log_likelihood
+from .forecasting import Forecast, forecast
+from .kalman.breakdown import NumericalBreakdown
+from .kalman.likelihood import log_likelihood, plain_log_likelihood
+from .kalman.prepare import Prepared, prepare, total, total_log_likelihood
+from .kalman.smoother import Filtered, Smoothed, kalman_filter, kalman_smoother
+from .kalman.statistics import ExpectedStatistics, expected_statistics, fisher_score, statistics
 from .numpyro_model import LDS, default_priors, explicit_lds_model, lds_model
 from .params import (
     LDSParams,
@@ -17,10 +18,9 @@ from .params import (
     save_params,
     spectral_radius,
 )
-from .prepared import Prepared, prepare, total, total_log_likelihood
-from .priors import Flat, GroupLaplace, Laplace, Prior
-from .simulate import Simulation, simulate
-from .statistics import ExpectedStatistics, expected_statistics, fisher_score, statistics
+from .priors.base import Flat, GroupLaplace, Laplace, Prior
+from .priors.hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
+from .simulation import Simulation, simulate
 
 __all__ = [
     "Cohort",

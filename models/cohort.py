@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from .tables import check_frame, check_unique, factorize, floats, steps
+from .frames import check_frame, check_unique, factorize, floats, steps
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 from .cohort import Cohort
-from .hierarchical import HierarchicalPrior
-from .likelihood import log_likelihood
+from .kalman.likelihood import log_likelihood
+from .kalman.prepare import Prepared, total
 from .params import LDSParams
-from .prepared import Prepared, total
-from .priors import Flat, Prior
-from .simulate import sample_paths
+from .priors.base import Flat, Prior
+from .priors.hierarchical import HierarchicalPrior
+from .simulation import sample_paths
 
 
 class LDS(dist.Distribution):

@@ -12,9 +12,9 @@ from sparse_lds import experiments, inference, models
 
 ROOT = Path(__file__).parent.parent
 MODULES = [
-    f"{package.__name__}.{found.name}"
+    found.name
     for package in (models, inference, experiments)
-    for found in pkgutil.iter_modules(package.__path__)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 ]
 
 
@@ -39,7 +39,7 @@ def test_files_and_tests_that_the_readme_names_are_there():
     assert len(files) > 18
     for file in files:
         assert (ROOT / file).exists(), file
-    for file, test in re.findall(r"`(tests/\w+\.py)::(\w+)`", text):
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
         assert f"def {test}(" in (ROOT / file).read_text(), test
 
 

@@ -1,0 +1,135 @@
+"""NUTS on the marginal likelihood against (a) the states as latent sites and (b) dynamax's likelihood.
+
+    python benchmarks/speed/posterior.py            # a few minutes
+
+One run, float64, l, d, N, T = 5, 3, 50, 30, A free and the rest held, the same prior, NumPyro's NUTS with its own
+defaults for all three, one chain, started at the fit; and once more ours as `sample_posterior` runs it. Gradient
+evaluations a second: the median over repeats of a compiled loop of them. ESS a second: the least bulk ESS over
+the entries of A, by the seconds of sampling after warm-up, compile time apart.
+"""
+
+import argparse
+import time
+import warnings
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pandas as pd
+from em import cohort_of
+from estep import dynamax_model
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.util import initialize_model
+
+from sparse_lds.inference import diagnose, fit_map, sample_posterior
+from sparse_lds.models import Laplace, explicit_lds_model, lds_model, prepare
+
+warnings.filterwarnings("ignore")  # of the other packages
+
+_GRADIENTS = 50
+
+
+def dynamax_likelihood_model(cohort, n_states, prior, held):
+    """Ours with the likelihood of dynamax, differentiated by JAX."""
+    from dynamax.linear_gaussian_ssm import lgssm_filter
+
+    A = numpyro.sample("A", prior.distribution(n_states))
+    _, params, _ = dynamax_model(held._replace(A=A))
+    filtered = jax.vmap(lambda y: lgssm_filter(params, y).marginal_loglik)
+    numpyro.factor("y", filtered(jnp.asarray(cohort.y)).sum())
+
+
+def run(model, args, kwargs, start, n_warmup, n_draws, repeats=9) -> dict:
+    info = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+    gradient = jax.grad(info.potential_fn)
+
+    @jax.jit
+    def many(z):  # inside a compiled loop, as NUTS calls it
+        def step(_, z):
+            return jax.tree.map(lambda a, g: a - 1e-12 * g, z, gradient(z))
+
+        return jax.lax.fori_loop(0, _GRADIENTS, step, z)
+
+    z = info.param_info.z
+    jax.block_until_ready(many(z))
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(many(z))
+        times.append((time.perf_counter() - begin) / _GRADIENTS)
+    rate = {"gradients/s": 1 / np.median(times)}
+    if not n_draws:
+        return rate
+    kernel = NUTS(model, init_strategy=numpyro.infer.init_to_value(values={"A": start}))
+    mcmc = MCMC(kernel, num_warmup=n_warmup, num_samples=n_draws, progress_bar=False)
+    mcmc.warmup(jax.random.key(1), *args, extra_fields=("num_steps",), **kwargs)
+    mcmc.post_warmup_state = mcmc.last_state
+    mcmc.run(mcmc.last_state.rng_key, *args, extra_fields=("num_steps",), **kwargs)  # compiles
+    mcmc.post_warmup_state = mcmc.last_state
+    begin = time.perf_counter()
+    mcmc.run(mcmc.last_state.rng_key, *args, extra_fields=("num_steps",), **kwargs)
+    jax.block_until_ready(mcmc.get_samples()["A"])
+    seconds = time.perf_counter() - begin
+    A = np.asarray(mcmc.get_samples()["A"])[None]
+    ess = min(float(az.ess(A[:, :, i, j])) for i, j in np.ndindex(A.shape[2:]))
+    return {
+        **rate,
+        "steps a draw": float(mcmc.get_extra_fields()["num_steps"].mean()),
+        "ESS": ess,
+        "ESS/s": ess / seconds,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--gradients", action="store_true", help="gradients only")
+    parser.add_argument("--explicit-draws", type=int, default=150, help="of (a), which is slow")
+    args = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    cohort, prior = cohort_of(0), Laplace(5.0)
+    fit = fit_map(cohort, 5, prior)
+    held = {k: v for k, v in fit.params._asdict().items() if k != "A"}
+    common = (cohort, 5, prior)
+    runs = {
+        "ours": (lds_model, common, {"held": held, "prepared": prepare(cohort, held["C"].dtype)}),
+        "(a) states as sites": (explicit_lds_model, common, {"held": held}),
+        "(b) dynamax's likelihood": (dynamax_likelihood_model, (*common, fit.params), {}),
+    }
+    rows = {}
+    for name, parts in runs.items():
+        n = args.explicit_draws if name.startswith("(a)") else args.draws
+        rows[name] = run(*parts, fit.params.A, n, 0 if args.gradients else n)
+        print(name, rows[name], flush=True)
+    if args.gradients:
+        return
+    options = {"num_chains": 1, "num_samples": args.draws, "num_predictive": 0}
+    for _ in range(2):  # the first compiles
+        begin = time.perf_counter()
+        posterior = sample_posterior(jax.random.key(2), cohort, fit, **options)
+        seconds = time.perf_counter() - begin
+    table = diagnose(posterior).table
+    ess = table.loc[table.index.str.startswith("A["), "ess_bulk"].min()
+    steps = float(posterior["sample_stats"]["n_steps"].mean())
+    rows["ours, sample_posterior (warm-up counted)"] = {
+        "gradients/s": np.nan, "steps a draw": steps, "ESS": ess, "ESS/s": ess / seconds,
+    }  # fmt: skip
+    table = pd.DataFrame(rows).T
+    table["ours / gradients"] = table.loc["ours", "gradients/s"] / table["gradients/s"]
+    table["ours / ESS"] = table["ESS/s"].iloc[-1] / table["ESS/s"]
+    print(table.to_string(float_format=lambda x: f"{x:.3g}"), "\n")
+
+    for again in ("with compilation", "compiled"):
+        begin = time.perf_counter()
+        posterior = sample_posterior(jax.random.key(2), cohort, fit)
+        seconds = time.perf_counter() - begin
+        print(f"sample_posterior, 4 chains x 1000 draws, {again}: {seconds:.1f} s")
+    verdict = diagnose(posterior)
+    ess = verdict.table.loc[verdict.table.index.str.startswith("A["), "ess_bulk"].min()
+    print(f"least bulk ESS of A {ess:.0f}, {ess / seconds:.1f} a second in all\n{verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command line `sparse-lds`, and what its commands do."""

@@ -1,0 +1,261 @@
+"""What the commands do: each job takes a cohort and a folder, and writes files that other tools open."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from ...inference import (
+    FitResult,
+    compare_map_posterior,
+    diagnose,
+    effective_states,
+    fit_map,
+    identifiability_report,
+    posterior_forecast,
+    regularization_path,
+    sample_posterior,
+    select,
+)
+from ...inference.comparison.table import check_belongs
+from ...inference.posterior.arviz_compat import group
+from ...models import Cohort, Flat, Laplace, LDSParams, save_params
+from ...models import forecasting as forecast
+from ...models.files import write_whole
+from ..figures import (
+    plot_eigenvalues,
+    plot_forecast_fan,
+    plot_forest,
+    plot_path,
+    plot_transition,
+)
+from ..labs.reading import Binned
+from ..saving import save_fit, save_posterior
+from .report import Report
+
+Say = Callable[[str], None]
+_BASIS = (
+    "identity"  # Q of penalised fits: with Q free the penalty on A has no minimum, and scales drift
+)
+
+
+def fit_job(
+    cohort: Cohort,
+    folder: Path,
+    n_states: int | None,
+    beta: float | None,
+    *,
+    starts: int,
+    seed: int,
+    max_iter: int = 2000,
+    say: Say,
+    progress: bool,
+) -> FitResult:
+    """fit.json, params.json, A.csv. beta: None chooses it by held-out sequences, 0 is the ordinary LDS.
+
+    Without `n_states` there is a state for each test, its true level: C = I is held, and R is diagonal.
+    """
+    constraints: dict[str, Any] = {"Q": _BASIS}
+    if n_states is None:
+        n_states, constraints = cohort.n_channels, levels_of(cohort)
+    if beta is None:
+        if len(cohort) < 3:
+            raise ValueError(
+                f"β is chosen by held-out patients, and there are {len(cohort)}: give a number in --beta"
+            )
+        say("choosing β: fits along a path of 8 values, on 3 folds and on all")
+        chosen = select(
+            cohort,
+            n_states,
+            n_betas=8,
+            n_folds=3,
+            seed=seed,
+            max_iter=500,
+            progress=progress,
+            **constraints,
+        )
+        chosen.table.to_csv(folder / "selection.csv", index=False)
+        beta = chosen.one_se.beta
+        if chosen.fit.interrupted:
+            raise KeyboardInterrupt
+        say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
+    if beta == 0 and constraints.get("Q"):
+        constraints = {}  # nothing is penalised, so that scales are free
+    prior = Laplace(beta) if beta else Flat()
+    options = {"seed": seed, "n_restarts": starts, "max_iter": max_iter, "progress": progress}
+    if "init" in constraints:
+        options["n_restarts"] = 1  # others start in other bases
+    fit = fit_map(cohort, n_states, prior, **options, **constraints)
+    if fit.interrupted:
+        raise KeyboardInterrupt
+    save_fit(folder / "fit.json", fit)
+    save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
+    names = state_names(fit, cohort)
+    pd.DataFrame(np.asarray(fit.params.A), names, names).to_csv(
+        folder / "A.csv", index_label="to \\ from"
+    )
+    A = np.asarray(fit.params.A)
+    say(
+        f"{fit.reason}; {int((A == 0).sum())} of {A.size} entries of A are zero, "
+        f"{len(effective_states(fit.params))} of {n_states} states are active"
+    )
+    for warning in fit.warnings:
+        say(f"warning: {warning}")
+    return fit
+
+
+def levels_of(cohort: Cohort) -> dict[str, Any]:
+    """The options of a fit in which each state is the level of a test."""
+    d = cohort.n_channels
+    I = np.eye(d)
+    start = LDSParams(A=0.9 * I, C=I, Q=0.1 * I, R=0.1 * I, pi1=np.zeros(d), V1=I)
+    return {"init": start, "hold": ("C",), "diagonal": ("R",)}
+
+
+def state_names(fit: FitResult, cohort: Cohort) -> list[str]:
+    """The tests, where C = I was held, else z0, z1, …"""
+    C = np.asarray(fit.params.C)
+    if "C" in fit.spec.hold and np.array_equal(C, np.eye(*C.shape)):
+        return [str(name) for name in cohort.channels]
+    return [f"z{i}" for i in range(fit.params.n_states)]
+
+
+def path_job(
+    cohort: Cohort, folder: Path, n_states: int, n_betas: int, *, say: Say, progress: bool
+):
+    """path.csv, path.png."""
+    path = regularization_path(cohort, n_states, n_betas=n_betas, Q=_BASIS, progress=progress)
+    path.table().to_csv(folder / "path.csv", index=False)
+    plot_path(path).savefig(folder / "path.png", dpi=150)
+    say(path.table().to_string(index=False, float_format=lambda x: f"{x:.4g}"))
+    return path
+
+
+def posterior_job(
+    cohort: Cohort, folder: Path, fit: FitResult, *, warmup: int, draws: int, chains: int, seed: int, say: Say,
+    progress: bool,
+) -> Any:  # fmt: skip
+    """posterior.nc, verdict.txt; an interrupted run goes on from posterior_parts/."""
+    say(f"NUTS: {chains} chains of {warmup} warm-up steps and {draws} draws")
+    posterior = sample_posterior(
+        jax.random.key(seed),
+        cohort,
+        fit,
+        num_warmup=warmup,
+        num_samples=draws,
+        num_chains=chains,
+        folder=folder / "posterior_parts",
+        progress=progress,
+    )
+    if group(posterior, "posterior").attrs["interrupted"]:
+        say("the draws so far are kept: the same command goes on from there")
+        raise KeyboardInterrupt
+    verdict = str(diagnose(posterior))
+    write_whole(folder / "verdict.txt", verdict + "\n")
+    save_posterior(posterior, folder / "posterior.nc")  # last: it says that all is there
+    say(verdict)
+    return posterior
+
+
+def compare_job(
+    binned: Binned, folder: Path, fit: FitResult, posterior: Any, *, epsilon: float, seed: int, say: Say, title: str,
+    extra: Callable[[Report], None] | None = None,
+) -> None:  # fmt: skip
+    """comparison.csv, confusion.csv, four figures, report.html."""
+    cohort = binned.cohort
+    states = state_names(fit, cohort)
+    comparison = compare_map_posterior(fit, posterior, epsilon=epsilon, names=states)
+    comparison.table.to_csv(folder / "comparison.csv")
+    comparison.confusion.to_csv(folder / "confusion.csv", index_label="rule")
+    say(str(comparison))
+    report = Report(title)
+    report.heading("Data")
+    report.lines(str(binned))
+    if extra is not None:
+        extra(report)
+    report.heading("MAP fit")
+    report.lines(str(fit))
+    report.text(
+        "C, what a unit of each state adds to each test, in the tests' standard deviations:"
+    )
+    report.table(pd.DataFrame(np.asarray(fit.params.C), list(cohort.channels), states))
+    report.heading("Posterior of A, the rest held at the MAP")
+    report.lines(str(diagnose(posterior)))
+    report.heading("Does the posterior agree with the MAP's zeros?")
+    report.lines(str(comparison))
+    report.text(
+        "The rules call an entry zero if: hdi, its interval covers 0; epsilon, P(|A| < ε) > ½; neighbourhood, P(|A| < "
+        "its sd) > ½; summary, a sparse summary of the posterior has a zero there. MAP zero only: the MAP's zero is "
+        "not confirmed; rule zero only: the MAP keeps an entry that the rule would not; kappa: agreement beyond "
+        "chance, 1 at best. p_small is P(|A| < ε), p_sign the probability of the more probable sign, agreement the "
+        "share of rules that say what the MAP says."
+    )
+    report.figure(
+        plot_transition(comparison), "A by MAP and by posterior", folder / "transition.png"
+    )
+    report.figure(plot_forest(comparison), "Intervals of all entries", folder / "forest.png")
+    report.figure(
+        plot_eigenvalues(fit, posterior),
+        "Eigenvalues, which no basis changes",
+        folder / "eigenvalues.png",
+    )
+    n = int(np.argmax(np.asarray(cohort.lengths)))
+    given = int(cohort.lengths[n]) // 2
+    fan = plot_forecast_fan(
+        jax.random.key(seed), fit, posterior, cohort, n, given, measured=binned.measured
+    )
+    report.figure(fan, f"Forecast of {cohort.ids[n]}", folder / "forecast.png")
+    report.text(
+        f"A step is {binned.hours:g} hours. This patient is one that the model was fitted to; where gaps are filled by "
+        "lines, a line before the forecast may lead to a value after it."
+    )
+    report.heading("What is identified")
+    identified = identifiability_report(fit.params, fit.spec.hold)
+    report.text("The posterior is of A in the basis of this fit, with all else held.")
+    if identified.n_directions:
+        report.text("That basis is the penalty's choice and not the data's:")
+    report.lines(str(identified))
+    report.heading("All entries")
+    report.table(comparison.table.reset_index())
+    report.write(folder / "report.html")
+
+
+def forecast_job(
+    binned: Binned,
+    folder: Path,
+    fit: FitResult,
+    posterior: Any | None,
+    horizon: int,
+    *,
+    prob: float,
+    seed: int,
+    say: Say,
+) -> pd.DataFrame:
+    """forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
+    cohort = binned.cohort
+    if not 0 < prob < 1:
+        raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+    if posterior is not None:
+        check_belongs(fit, posterior)
+    if posterior is None:
+        ahead = forecast(fit.params, cohort, horizon)
+        half = norm.ppf((1 + prob) / 2) * np.sqrt(np.diagonal(ahead.cov, axis1=-2, axis2=-1))
+        mean = np.asarray(ahead.mean)
+        low, high = mean - half, mean + half
+    else:
+        draws = posterior_forecast(jax.random.key(seed), posterior, cohort, horizon)
+        mean, (low, high) = draws.mean, draws.interval(prob)
+    mean, low, high = (np.asarray(cohort.to_units(x)) for x in (mean, low, high))
+    index = pd.MultiIndex.from_product(
+        [cohort.ids, range(1, horizon + 1), cohort.channels], names=["id", "steps_ahead", "test"]
+    )
+    hours = binned.hours * index.get_level_values("steps_ahead")
+    found = {"hours_ahead": hours, "mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()}
+    table = pd.DataFrame(found, index=index)
+    table.to_csv(folder / "forecast.csv")
+    say(f"forecasts of {len(cohort)} ids, {horizon} steps ahead, {prob:.0%} intervals")
+    return table

@@ -1,0 +1,122 @@
+"""What the commands share: set-up, what they say, and the folder in which results of one fit come together.
+
+JAX and what needs it are imported where they are used: `--help` and errors come at once.
+"""
+
+import json
+import os
+import shutil
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+_begin = time.perf_counter()
+
+
+def say(text: str) -> None:
+    first, *rest = text.split("\n")
+    print(f"[{time.perf_counter() - _begin:6.1f} s] {first}", flush=True)
+    for line in rest:
+        print(f"           {line}", flush=True)
+
+
+def set_up() -> None:
+    """64 bits, figures to files, and compiled programs kept in the user's cache folder."""
+    import jax
+    import matplotlib
+
+    matplotlib.use("Agg")
+    warnings.showwarning = lambda message, *args, **kwargs: say(f"warning: {message}")
+    jax.config.update("jax_enable_x64", True)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    try:
+        cache = Path(base) / "sparse-lds" / "jax"
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # only slower
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def check_free(out: Path, force: bool, *names: str, other: str = "give another --out, or ") -> None:
+    """Existing results are an error unless forced."""
+    there = [name for name in names if (out / name).exists()]
+    if there and not force:
+        raise ValueError(
+            f"{str(out / there[0])!r} is there already; {other}--force to overwrite it"
+        )
+
+
+def folder_for(out: Path) -> Path:
+    """The folder, made."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {str(out)!r}: {error.strerror}") from None
+    if not os.access(out, os.W_OK):
+        raise PermissionError(f"the folder {str(out)!r} cannot be written")
+    return out
+
+
+# what later commands made of an earlier fit
+AFTER_A_FIT = (
+    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
+    "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
+)  # fmt: skip
+
+
+def remove(folder: Path, *names: str) -> None:
+    """Results of ours, by name: never a folder that a user may have put other things in."""
+    there = [name for name in names if (folder / name).exists()]
+    for name in there:
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink()
+    if there:
+        say(f"removed what was made of earlier results: {', '.join(there)}")
+
+
+def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
+    """The cohort, in its units, and what was kept and dropped."""
+    from ..labs.reading import bin_labs, read_labs
+
+    wanted: Any = [t.strip() for t in tests.split(",") if t.strip()] or None
+    if wanted and all("=" in t for t in wanted):
+        wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
+    labs = read_labs(data, kind=kind, id=id, time=time, test=test, value=value, tests=wanted)
+    binned = bin_labs(labs, hours=hours, min_panels=panels, gaps=gaps)
+    for line in binned.log:
+        say(line)
+    return binned
+
+
+def save_source(out: Path, options: dict, cohort) -> None:
+    """How the data were read, so that later commands on the folder read them again in the same way."""
+    from ...models.files import fingerprint, write_whole
+
+    plain = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
+    found = {"options": plain, "cohort": fingerprint(cohort)}
+    write_whole(out / "source.json", json.dumps(found, indent=1))
+
+
+def from_folder(folder: Path):
+    """The data of an earlier `fit`, standardised, and the fit."""
+    from ...models.files import fingerprint
+    from ..saving import load_fit
+
+    source = folder / "source.json"
+    if not source.exists():
+        raise FileNotFoundError(
+            f"{str(folder)!r} holds no fit; run sparse-lds fit first, with --out {folder}"
+        )
+    found = json.loads(source.read_text())
+    options = found["options"] | {"data": Path(found["options"]["data"])}
+    binned = load_cohort(**options)
+    if fingerprint(binned.cohort) != found["cohort"]:
+        raise ValueError(
+            f"{str(options['data'])!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
+        )
+    return binned._replace(cohort=binned.cohort.standardize()), load_fit(folder / "fit.json")

@@ -1,0 +1,1 @@
+"""The MAP judged by the posterior."""

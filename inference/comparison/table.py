@@ -1,0 +1,219 @@
+"""The MAP's zeros judged by the posterior: one row for each A_ij, several rules, each with a name.
+
+A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero" depends on a rule:
+
+- `hdi`: the highest-density interval covers 0;
+- `epsilon`: P(|A_ij| < ε) > ½;
+- `neighbourhood`: P(|A_ij| < sd_ij) > ½, the scaled neighbourhood of Li and Lin (2010);
+- `summary`: zero in the sparsest summary of the posterior that predicts as well as its own draws do, decoupled
+  shrinkage and selection (Hahn and Carvalho, 2015), by the proximal solver of the M-step.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from ...models import Laplace
+from ..posterior import arviz_compat as az
+from ..proximal import quadratic, solve
+from ..result import FitResult
+
+RULES = ("hdi", "epsilon", "neighbourhood", "summary")
+
+
+class Comparison(NamedTuple):
+    """Print it for a summary; `table` has everything."""
+
+    table: pd.DataFrame  # a row for each entry of A
+    confusion: pd.DataFrame  # counts, a row for each rule
+    scores: pd.DataFrame | None  # precision, recall, F1 of the nonzeros, where the truth is known
+    epsilon: float
+    prob: float
+
+    def __str__(self) -> str:
+        t: Any = self.table
+        n, zeros = len(t), int(t["map_zero"].sum())
+        lines = [
+            f"The MAP has {zeros} exact zeros among the {n} entries of A. By the posterior, with {self.prob:.0%} "
+            f"intervals and ε = {self.epsilon:g}:",
+            "",
+            self.confusion.to_string(float_format=lambda x: f"{x:.2f}"),
+        ]
+        apart = t[t["agreement"] < 0.5]
+        if len(apart):
+            lines += ["", f"Entries where most rules contradict the MAP ({len(apart)}):"]
+            columns = ["map", "mean", "sd", "hdi_low", "hdi_high", "p_small", "p_sign"]
+            lines.append(apart[columns].to_string(float_format=lambda x: f"{x:.3f}"))
+        else:
+            lines += ["", "There is no entry where most rules contradict the MAP."]
+            kappa: Any = self.confusion["kappa"]
+            odd = kappa.index[kappa < 0.4]  # one rule alone, and against the others
+            if len(odd) and n > 4:
+                lines.append(f"By itself {', '.join(odd)} sees it otherwise: see the table.")
+        if self.scores is not None:
+            lines += ["", "Against the truth, finding nonzero entries:"]
+            lines.append(self.scores.to_string(float_format=lambda x: f"{x:.2f}"))
+        return "\n".join(lines)
+
+
+def compare_map_posterior(
+    fit: FitResult,
+    posterior: Any,
+    *,
+    epsilon: float = 0.1,
+    prob: float = 0.95,
+    truth=None,
+    names: Sequence[str] | None = None,
+) -> Comparison:
+    """Whether the posterior supports each zero of a MAP fit, by each of the named rules.
+
+    `posterior` is what `sample_posterior` returned for this fit. `epsilon` is what counts as nearly zero, `prob` the
+    probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found, `names` what the states are
+    called, where they are more than numbers.
+
+    Columns: map, map_zero (exactly zero), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more
+    probable sign), zero_<rule> for each rule, and agreement, the share of rules that say what the MAP says.
+    """
+    if not epsilon > 0:
+        raise ValueError(f"epsilon is {epsilon}; it must be positive")
+    if not 0 < prob < 1:
+        raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+    A, A_map = _draws(fit, posterior), np.asarray(fit.params.A, float)
+    l = len(A_map)
+    if truth is not None and np.shape(truth) != (l, l):
+        raise ValueError(f"truth has shape {np.shape(truth)}; A is {(l, l)}")
+    if names is not None and len(names) != l:
+        raise ValueError(f"names has {len(names)} entries; the fit has {l} states")
+    data = az.group(posterior, "posterior")
+    interval = az.hdi(data[["A"]], prob)["A"].values
+    flat = A.reshape(-1, l, l)
+    mean, sd = flat.mean(0), flat.std(0, ddof=1)
+    p_small = (np.abs(flat) < epsilon).mean(0)
+    zero = {
+        "hdi": (interval[..., 0] <= 0) & (interval[..., 1] >= 0),
+        "epsilon": p_small > 0.5,
+        "neighbourhood": ((np.abs(flat) < sd) | (flat == 0)).mean(0) > 0.5,
+        "summary": sparse_summary(flat, _second_moment(fit, posterior)) == 0,
+    }
+    p_sign = np.maximum((flat > 0).mean(0), (flat < 0).mean(0))
+    states = range(l) if names is None else list(names)
+    at = pd.MultiIndex.from_product([states, states], names=["state", "from_state"])
+    columns = {
+        "map": A_map,
+        "map_zero": A_map == 0,
+        "mean": mean,
+        "sd": sd,
+        "hdi_low": interval[..., 0],
+        "hdi_high": interval[..., 1],
+        "p_small": p_small,
+        "p_sign": p_sign,
+        **{f"zero_{rule}": zero[rule] for rule in RULES},
+        "agreement": np.mean([zero[rule] == (A_map == 0) for rule in RULES], axis=0),
+    }
+    table = pd.DataFrame({name: x.ravel() for name, x in columns.items()}, index=at)
+    confusion = pd.DataFrame({rule: _confusion(A_map == 0, zero[rule]) for rule in RULES}).T
+    counts = [name for name in confusion if name != "kappa"]
+    confusion = confusion.astype(dict.fromkeys(counts, int))
+    scores = None
+    if truth is not None:
+        found = {"map": A_map != 0, **{rule: ~zero[rule] for rule in RULES}}
+        scores = pd.DataFrame({k: _scores(x, np.asarray(truth) != 0) for k, x in found.items()}).T
+    return Comparison(table, confusion, scores, float(epsilon), float(prob))
+
+
+def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
+    """A (chains, draws, l, l), if the posterior is one of this fit."""
+    data = az.group(posterior, "posterior")
+    if "A" not in data:
+        raise ValueError("A was held when this posterior was sampled; sample it with A free")
+    A, fitted = data["A"].values, np.asarray(fit.params.A)
+    if A.shape[-1] != len(fitted):
+        raise ValueError(f"the posterior has {A.shape[-1]} states, the fit {len(fitted)}")
+    if A.shape[0] * A.shape[1] < 4:
+        raise ValueError(
+            f"the posterior has {A.shape[0] * A.shape[1]} draws; at least 4 are needed"
+        )
+    check_belongs(fit, posterior)
+    return A
+
+
+def check_belongs(fit: FitResult, posterior: Any) -> None:
+    """An error if a posterior was sampled around another fit."""
+    constant = az.group(posterior, "constant_data")
+    for name, value in fit.params._asdict().items():
+        if not np.array_equal(constant[f"map_{name}"].values, np.asarray(value)):
+            raise ValueError(
+                f"this posterior was sampled around another fit or cohort: its {name} is not that of the fit given"
+            )
+
+
+def _second_moment(fit: FitResult, posterior: Any) -> np.ndarray:
+    """Σ E[z_t z_t'] over a path of the fitted model, as long as the sequences are, for prediction errors of A z."""
+    steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
+    A, _, Q, _, pi1, V1 = (np.asarray(x, float) for x in fit.params)
+    M, total = V1 + np.outer(pi1, pi1), np.zeros_like(V1)
+    for _ in range(max(steps - 1, 1)):
+        total = total + M
+        M = A @ M @ A.T + Q
+    return total
+
+
+def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
+    """For each state, the sparsest row a of A that predicts as nearly what the posterior mean does as a typical draw.
+
+    Minimises (a - ā)S00(a - ā)' / 2 + λ Σ |a_j| / |ā_j| for the largest λ at which the first term is no more than its
+    median over the draws (n, l, l). Row by row: a state that is switched off has wide draws, whose loss is not to be
+    spent on others.
+    """
+    mean = draws.mean(0)
+    l = len(mean)
+
+    def loss(A):  # (..., l), of each row
+        E = A - mean
+        return 0.5 * np.einsum("...ij,jk,...ik->...i", E, S00, E)
+
+    allowed = np.median(loss(draws), axis=0)
+    g = quadratic(jnp.eye(l), jnp.asarray(S00), jnp.asarray(mean @ S00))
+    weight = 1 / np.maximum(np.abs(mean), 1e-12)
+    largest = np.maximum((np.abs(mean @ S00) / weight).max(1), 1e-300)  # all zero from here on
+    best = mean.copy()
+    low, high = np.log(1e-8 * largest), np.log(largest)
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        A = np.asarray(_shrunk(g, jnp.asarray(np.exp(middle)[:, None] * weight), jnp.asarray(mean)))
+        near = loss(A) <= allowed
+        best[near] = A[near]
+        low, high = np.where(near, middle, low), np.where(near, high, middle)
+    return best
+
+
+@jax.jit
+def _shrunk(g, beta, start):
+    return solve(g, Laplace(beta), start, tol=1e-8).A
+
+
+def _confusion(map_zero: np.ndarray, zero: np.ndarray) -> dict[str, float]:
+    """Counts, and Cohen's kappa: agreement beyond what the two shares of zeros give by chance."""
+    both, neither = (map_zero & zero).mean(), (~map_zero & ~zero).mean()
+    p, q = map_zero.mean(), zero.mean()
+    chance = p * q + (1 - p) * (1 - q)
+    kappa = (both + neither - chance) / (1 - chance) if chance < 1 else 1.0
+    return {
+        "both zero": (map_zero & zero).sum(),
+        "MAP zero only": (map_zero & ~zero).sum(),
+        "rule zero only": (~map_zero & zero).sum(),
+        "both nonzero": (~map_zero & ~zero).sum(),
+        "kappa": kappa,
+    }
+
+
+def _scores(found: np.ndarray, true: np.ndarray) -> dict[str, float]:
+    hits = (found & true).sum()
+    precision = hits / found.sum() if found.any() else np.nan
+    recall = hits / true.sum() if true.any() else np.nan
+    f1 = 2 * hits / (found.sum() + true.sum()) if found.any() or true.any() else np.nan
+    return {"precision": precision, "recall": recall, "f1": f1}

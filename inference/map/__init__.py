@@ -1,0 +1,1 @@
+"""MAP-EM: the most probable parameters of a cohort."""

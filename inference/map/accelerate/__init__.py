@@ -1,0 +1,1 @@
+"""Steps that help EM along without changing what it maximises."""

@@ -1,0 +1,1 @@
+"""NUTS around a fit, and what a judgement of its draws needs."""

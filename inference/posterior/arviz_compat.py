@@ -1,0 +1,128 @@
+"""Posterior draws as ArviZ's own object, in one code path for ArviZ 0.23 (InferenceData) and 1.x (DataTree)."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ...models import Cohort
+
+with warnings.catch_warnings():  # 0.23 announces 1.x at the first import of a day
+    warnings.simplefilter("ignore", FutureWarning)
+    import arviz
+
+az: Any = arviz  # its two versions have no types in common
+_OLD = int(az.__version__.split(".")[0]) == 0
+
+# dimensions of the variables, after (chain, draw) where they are draws
+DIMS: dict[str, tuple[str, ...]] = {
+    "A": ("state", "from_state"),
+    "A_unit": ("state", "from_state"),
+    "lambda": ("state", "from_state"),
+    "C": ("channel", "state"),
+    "Q": ("state", "state_bis"),
+    "R": ("channel", "channel_bis"),
+    "pi1": ("state",),
+    "V1": ("state", "state_bis"),
+    "y": ("sequence", "time", "channel"),
+    "lengths": ("sequence",),
+    "log_likelihood": ("sequence",),
+    "eigenvalue_modulus": ("eigenvalue",),
+    "eigenvalue_real": ("eigenvalue",),
+    "eigenvalue_imag": ("eigenvalue",),
+    "markov": ("lag", "channel", "channel_bis"),
+}
+
+
+def coordinates(cohort: Cohort, n_states: int) -> dict[str, Any]:
+    """Names of states, channels, sequences and steps."""
+    ids = list(cohort.ids)
+    if not all(isinstance(i, int | np.integer) for i in ids):
+        ids = [str(i) for i in ids]  # what netCDF can hold
+    states, channels = np.arange(n_states), [str(c) for c in cohort.channels]
+    return {
+        "state": states,
+        "from_state": states,
+        "state_bis": states,
+        "eigenvalue": states,
+        "channel": channels,
+        "channel_bis": channels,
+        "sequence": ids,
+        "time": np.arange(1, cohort.n_steps + 1),
+    }
+
+
+def dataset(
+    values: Mapping[str, Any],
+    coords: Mapping[str, Any],
+    *,
+    draws: bool = True,
+    draw: Any = None,
+    dims: Mapping[str, tuple[str, ...]] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """Arrays with their dimensions named. Draws have chain and draw first; `draw` numbers them, 0, 1, … by default."""
+    known = {**DIMS, **(dims or {})}
+    variables, used = {}, {}
+    for name, x in values.items():
+        x = np.asarray(x)
+        own = known.get(name.removeprefix("map_"), ())
+        axes = (("chain", "draw") if draws else ()) + own
+        if len(axes) != x.ndim:
+            raise ValueError(f"{name} has shape {x.shape}, and its dimensions are {axes}")
+        variables[name] = axes, x
+        used |= {k: coords[k] for k in own if k in coords}
+        if draws:
+            used |= {"chain": np.arange(x.shape[0])}
+            used |= {"draw": np.arange(x.shape[1]) if draw is None else draw}
+    return xr.Dataset(variables, used, attrs=dict(attrs or {}))
+
+
+def assemble(groups: Mapping[str, xr.Dataset]) -> Any:
+    """ArviZ's object: InferenceData up to 0.23, xarray's DataTree from 1.0 on."""
+    if _OLD:
+        return az.InferenceData(**groups)
+    return xr.DataTree.from_dict(dict(groups))
+
+
+def group(result: Any, name: str) -> xr.Dataset:
+    """One group as a Dataset, of whichever kind the object is."""
+    try:
+        found = result[name]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"there is no group {name!r} here; give what `sample_posterior` returns"
+        ) from error
+    return found if isinstance(found, xr.Dataset) else found.to_dataset()
+
+
+def group_names(result: Any) -> list[str]:
+    return list(result.groups() if _OLD else result.children)
+
+
+def hdi(data: xr.Dataset, prob: float) -> xr.Dataset:
+    """Highest-density intervals of every variable; the last axis is (low, high), called `bound`."""
+    if _OLD:
+        return az.hdi(data, hdi_prob=prob).rename(hdi="bound")
+    return az.hdi(data, prob=prob).rename(ci_bound="bound")
+
+
+def rhat(data: xr.Dataset) -> xr.Dataset:
+    """NaN where there is one chain only, and for a constant."""
+    if data.sizes["chain"] < 2:
+        return data.isel(chain=0, draw=0, drop=True) * np.nan
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return az.rhat(data)
+
+
+def ess(data: xr.Dataset, method: str) -> xr.Dataset:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return az.ess(data, method=method)
+
+
+def bfmi(sample_stats: xr.Dataset) -> np.ndarray:
+    """(chains,), the energy's Bayesian fraction of missing information (Betancourt, 2016)."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return az.bfmi(sample_stats["energy"].values)

@@ -1,0 +1,203 @@
+"""What the result of `sample_posterior` holds: draws, aligned, and everything that a judgement of them needs."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import xarray as xr
+from jax import lax
+from numpyro.infer import Predictive
+
+from ...models import Cohort, LDSParams, lds_model, log_likelihood
+from ...models.files import fingerprint
+from ...models.simulation import sample_paths
+from ..identifiability import align, relabelling
+from ..result import FitResult
+from . import arviz_compat as az
+from .basis_free import basis_free
+from .chains import Chains, Free, Settings, Target, model_arguments
+
+_PRIOR_DRAWS = 200
+
+
+def build(
+    keys,
+    chains: Chains,
+    target: Target,
+    settings: Settings,
+    fit: FitResult,
+    n_directions: int,
+    num_predictive: int,
+) -> Any:
+    cohort, prior, params = target.cohort, target.prior, target.params
+    free = settings.free.names
+    coords = az.coordinates(cohort, params.n_states)
+    own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # which may tell the states apart
+    kind = "none" if own else relabelling(params, free, getattr(prior, "beta", 0.0))
+    sites = dict(chains.sites)
+    if kind != "none":
+        sites |= _aligned(sites, params, kind)
+    full = {name: sites.get(name, np.asarray(x)) for name, x in params._asdict().items()}
+    of_sequence = _log_likelihood(full, cohort, free)
+    invariant = basis_free(full["A"], full["C"], full["V1"])
+    posterior = {
+        **sites,
+        # without draws they are constants, which no diagnostic can judge
+        **{k: x for k, x in invariant.items() if x.ndim == 2 + len(az.DIMS.get(k, ()))},
+        "log_likelihood_total": of_sequence.sum(-1),
+    }
+    attrs = {
+        "inference_library": "sparse-lds",
+        "free": " ".join(free),
+        "n_states": params.n_states,
+        "cohort": fingerprint(cohort),
+        "prior": repr(prior),
+        "alignment": kind,
+        "directions_left": n_directions,
+        "max_tree_depth": settings.max_tree_depth,
+        "interrupted": int(chains.interrupted),
+        "fit_converged": int(fit.converged),
+        "fit_reason": fit.reason,
+    }
+    stats = {
+        "lp": -chains.stats["potential_energy"],
+        "energy": chains.stats["energy"],
+        "diverging": chains.stats["diverging"],
+        "n_steps": chains.stats["num_steps"],
+        "tree_depth": np.floor(np.log2(np.maximum(chains.stats["num_steps"], 1))).astype(int) + 1,
+        "acceptance_rate": chains.stats["accept_prob"],
+        "step_size": np.broadcast_to(chains.step_size[:, None], chains.stats["energy"].shape),
+    }
+    y = np.where(cohort.mask, cohort.y, np.nan)
+    groups = {
+        "posterior": az.dataset(posterior, coords, attrs=attrs),
+        "sample_stats": az.dataset(stats, coords),
+        "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
+        "observed_data": az.dataset({"y": y}, coords, draws=False),
+        "constant_data": az.dataset(
+            {"lengths": cohort.lengths, **{f"map_{k}": v for k, v in params._asdict().items()}},
+            coords,
+            draws=False,
+        ),
+    }
+    if num_predictive:
+        n = chains.stats["energy"].shape[1]
+        kept = np.unique(np.linspace(0, n - 1, min(num_predictive, n)).round().astype(int))
+        groups["posterior_predictive"] = _replicated(keys[0], full, cohort, free, kept, coords)
+        if "A" not in free or prior.is_proper:
+            groups |= _prior_groups(keys[1], target, settings.free, coords)
+    return az.assemble(groups)
+
+
+def _aligned(sites, params: LDSParams, kind) -> dict[str, np.ndarray]:
+    """The draws, each relabelled so that it is nearest to the fit."""
+    shape = sites["A" if "A" in sites else "C"].shape[:2]
+    full = {
+        k: sites.get(k, np.broadcast_to(v, (*shape, *np.shape(v))))
+        for k, v in params._asdict().items()
+    }
+    flat = {k: np.asarray(x, float).reshape(-1, *x.shape[2:]) for k, x in full.items()}
+    W = align(flat["A"], flat["C"], params, kind)
+    Wt = W.swapaxes(1, 2)
+    moved = {
+        "A": W @ flat["A"] @ Wt,
+        "C": flat["C"] @ Wt,
+        "Q": W @ flat["Q"] @ Wt,
+        "pi1": (W @ flat["pi1"][..., None])[..., 0],
+        "V1": W @ flat["V1"] @ Wt,
+    }
+    for name, w in (("A_unit", W), ("lambda", np.abs(W))):  # what a hierarchical A is made of
+        if name in sites:
+            x = sites[name].reshape(W.shape)
+            moved[name] = w @ x @ w.swapaxes(1, 2)
+    return {k: x.reshape(*shape, *x.shape[1:]) for k, x in moved.items() if k in sites}
+
+
+def each_draw(f, full: Mapping[str, Any], free: Sequence[str], *extra):
+    """f(params, *extra[i]) of every draw (n, ...) in turn; what is held has no draws and is shared."""
+    moving = {k: jnp.asarray(v) for k, v in full.items() if k in free}
+    fixed = {k: jnp.asarray(v) for k, v in full.items() if k not in free}
+    return lax.map(lambda x: f(LDSParams(**fixed, **x[0]), *x[1:]), (moving, *extra))
+
+
+def _flat(full: Mapping[str, Any], free: Sequence[str], kept=slice(None)) -> dict[str, Any]:
+    """Draws (chains, draws, ...) as (n, ...)."""
+    flat = {}
+    for name, x in full.items():
+        if name in free:
+            x = np.asarray(x)[:, kept]
+            x = x.reshape(-1, *x.shape[2:])
+        flat[name] = x
+    return flat
+
+
+@partial(jax.jit, static_argnames="free")
+def _log_likelihood_jit(full, cohort, free):
+    return each_draw(lambda params: log_likelihood(params, cohort), full, free)
+
+
+def _log_likelihood(full, cohort: Cohort, free) -> np.ndarray:
+    """log p(y_n | Ω) of every draw, (chains, draws, N)."""
+    shape = full[free[0]].shape[:2]
+    found = _log_likelihood_jit(_flat(full, free), cohort, free)
+    return np.asarray(found).reshape(*shape, -1)
+
+
+@partial(jax.jit, static_argnames=("free", "N", "T"))
+def _paths_jit(keys, full, free, N, T):
+    return each_draw(lambda params, key: sample_paths(key, params, (N,), T)[1], full, free, keys)
+
+
+def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
+    """Cohorts of the same lengths, drawn for some of the draws; NaN past a sequence's end."""
+    N, T, d = cohort.y.shape
+    flat = _flat(full, free, kept)
+    n_chains = full[free[0]].shape[0]
+    keys = jax.random.split(key, n_chains * len(kept))
+    y = np.asarray(_paths_jit(keys, flat, free, N, T)).reshape(n_chains, len(kept), N, T, d)
+    inside = np.arange(T) < np.asarray(cohort.lengths)[:, None]
+    y = np.where(inside[..., None], y, np.nan).astype(np.float32)
+    return az.dataset({"y": y}, coords, draw=kept)
+
+
+@partial(jax.jit, static_argnames="free")
+def _from_prior(key, target: Target, free: Free):
+    arguments, options = model_arguments(free, target)
+    draw = Predictive(numpyro.handlers.uncondition(lds_model), num_samples=_PRIOR_DRAWS)
+    return draw(key, *arguments, **options)
+
+
+def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Dataset]:
+    """Draws from the prior, and cohorts drawn from those: what was believed before the data."""
+    found = _from_prior(key, target, free)
+    y = np.asarray(found.pop("y"))[None].astype(np.float32)
+    prior = {
+        k: np.asarray(v)[None]
+        for k, v in found.items()
+        if k in free.names or k not in LDSParams._fields
+    }
+    return {
+        "prior": az.dataset(prior, coords),
+        "prior_predictive": az.dataset({"y": y}, coords),
+    }
+
+
+def posterior_params(posterior: Any, n: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All parameters, and which of them are draws: at most n of them (n, ...), spread evenly over all."""
+    data, constant = az.group(posterior, "posterior"), az.group(posterior, "constant_data")
+    free = tuple(str(data.attrs["free"]).split())
+    chains, draws = data.sizes["chain"], data.sizes["draw"]
+    total = chains * draws
+    kept = np.unique(np.linspace(0, total - 1, min(n, total)).round().astype(int))
+    full: dict[str, Any] = {}
+    for name in LDSParams._fields:
+        if name in free:
+            x = data[name].values
+            full[name] = x.reshape(-1, *x.shape[2:])[kept]
+        else:
+            full[name] = constant[f"map_{name}"].values
+    return full, free

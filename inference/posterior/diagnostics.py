@@ -1,0 +1,187 @@
+"""Whether draws can be trusted: the usual diagnostics by ArviZ, on entries and on what no basis changes, in words."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from . import arviz_compat as az
+from .basis_free import ACTIVE
+
+RHAT, ESS, BFMI = 1.01, 400, 0.3  # Vehtari et al. (2021); Betancourt (2016)
+FAR = 1.05  # an R-hat that more draws alone will hardly mend
+_BASIS_FREE = ("eigenvalue_modulus", "spectral_radius", "markov", "log_likelihood_total")
+
+
+class Verdict(NamedTuple):
+    """Print it to read it."""
+
+    ok: bool
+    text: str
+    table: pd.DataFrame  # a row for each scalar quantity: r_hat, ess_bulk, ess_tail, basis_free
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def diagnose(posterior: Any) -> Verdict:
+    """R-hat, bulk and tail ESS, divergences, tree depth and E-BFMI of what `sample_posterior` returned."""
+    data, stats = az.group(posterior, "posterior"), az.group(posterior, "sample_stats")
+    table = _table(data)
+    if table.empty:
+        return Verdict(
+            False, "The chains did not move: all draws are the same. Try target_accept=0.95.", table
+        )
+    n_chains, n_draws = data.sizes["chain"], data.sizes["draw"]
+    is_free = table["basis_free"].to_numpy()
+    entries: Any = table[~is_free]
+    free: Any = table[is_free]
+    problems: list[str] = []
+    hold = "Use fewer states." if data.attrs.get("free") == "A" else "Hold C, or use fewer states."
+    more = " Try more draws, and a longer warm-up."
+
+    def bad(part: Any) -> Any:
+        enough = part[["ess_bulk", "ess_tail"]].min(axis=1) >= ESS
+        mixed = (part["r_hat"] <= RHAT) | (n_chains < 2)
+        return part[~(enough & mixed)]  # NaN is not enough
+
+    def far(part: Any) -> bool:
+        """Chains in different places: not a matter of more draws. A few draws cannot tell."""
+        return n_draws >= 100 and bool((part["r_hat"] > FAR).any())
+
+    bad_entries, bad_free = bad(entries), bad(free)
+    severe = far(bad_entries) or far(bad_free)
+    if n_chains < 2:
+        problems.append(
+            "There is one chain only, so R-hat cannot see a second mode. Try num_chains=4."
+        )
+    if len(bad_entries):
+        problems.append(_unmixed(bad_entries, len(entries), "entries of the parameters"))
+        if not far(bad_entries):
+            problems[-1] += more
+        elif not len(bad_free):
+            problems[-1] += (
+                " What no change of basis alters has mixed: eigenvalues, Markov parameters and forecasts can be "
+                f"used, single entries of A cannot. {hold}"
+            )
+    if len(bad_free):
+        problems.append(_unmixed(bad_free, len(free), "basis-free quantities"))
+        problems[-1] += (
+            f" Chains in different places mean several modes, which more draws will not join. {hold}"
+            if far(bad_free)
+            else more
+        )
+    problems += _sampler_problems(data, stats, hold)
+    problems += _model_problems(data)
+    l, d = int(data.attrs.get("n_states", 0)), _n_channels(posterior)
+    if severe and d and l > d:
+        problems.append(
+            f"There are {l} states and {d} channels: A is determined by C A^k alone, weakly where l is well above d, "
+            "and its posterior may have several modes. Compare a fit with fewer states (az.compare on their "
+            "leave-one-sequence-out scores)."
+        )
+    if data.attrs.get("interrupted"):
+        problems.append(f"The run was interrupted after {n_draws} draws of each chain.")
+    rhat = f"R-hat at most {table['r_hat'].max():.3f}" if n_chains > 1 else "no R-hat"
+    head = (
+        f"{n_chains} chains of {n_draws} draws: {rhat}, ESS at least "
+        f"{table['ess_bulk'].min():.0f} (bulk) and {table['ess_tail'].min():.0f} (tail), "
+        f"{int(stats['diverging'].sum())} divergences, {float(stats['n_steps'].mean()):.0f} gradients a draw, "
+        f"E-BFMI at least {az.bfmi(stats).min():.2f}."
+    )
+    if problems:
+        text = "\n".join(
+            [head, "Not to be trusted as it is:", *(f"  - {problem}" for problem in problems)]
+        )
+    else:
+        text = f"{head}\nNothing speaks against these draws."
+    return Verdict(not problems, text, table)
+
+
+def _table(data) -> pd.DataFrame:
+    """Diagnostics of every scalar that varies."""
+    skip = ("eigenvalue_real", "eigenvalue_imag", "active_states", "A_unit")
+    data = data.drop_vars([name for name in skip if name in data])
+    found = {
+        "r_hat": az.rhat(data),
+        "ess_bulk": az.ess(data, "bulk"),
+        "ess_tail": az.ess(data, "tail"),
+    }
+    rows = []
+    for name, variable in data.data_vars.items():
+        spread = np.ptp(variable.values, axis=(0, 1))
+        values = {k: np.asarray(ds[name].values, float) for k, ds in found.items()}
+        for at in np.ndindex(spread.shape):
+            if spread[at] == 0:
+                continue  # a forced zero, for example
+            where = f"[{', '.join(map(str, at))}]" if at else ""
+            rows.append(
+                {"quantity": f"{name}{where}", **{k: float(v[at]) for k, v in values.items()}}
+                | {"basis_free": name in _BASIS_FREE}
+            )
+    columns = ["quantity", *found, "basis_free"]
+    return pd.DataFrame(rows, columns=columns).set_index("quantity")
+
+
+def _unmixed(bad: Any, n: int, what: str) -> str:
+    worst = bad["r_hat"].idxmax() if bad["r_hat"].max() > RHAT else bad["ess_bulk"].idxmin()
+    row = bad.loc[worst]
+    rhat = "" if np.isnan(row["r_hat"]) else f"R-hat {row['r_hat']:.3f}, "
+    return (
+        f"{len(bad)} of {n} {what} have not mixed (R-hat above {RHAT} or ESS below {ESS}); the worst is {worst}, "
+        f"{rhat}ESS {min(row['ess_bulk'], row['ess_tail']):.0f}."
+    )
+
+
+def _sampler_problems(data, stats, hold: str) -> list[str]:
+    problems = []
+    diverging = int(stats["diverging"].sum())
+    if diverging:
+        problems.append(
+            f"{diverging} of {stats['diverging'].size} transitions diverged: parts of the posterior were not "
+            "reached. Try target_accept=0.95."
+        )
+    deepest = int(data.attrs.get("max_tree_depth", 10))
+    full = float((stats["n_steps"].values >= 2**deepest - 1).mean())
+    if full > 0.01:
+        problems.append(
+            f"{full:.0%} of the trees were as deep as allowed (max_tree_depth = {deepest}): directions that the data "
+            f"do not determine. {hold}"
+        )
+    bfmi = az.bfmi(stats)
+    if (bfmi < BFMI).any():
+        problems.append(
+            f"E-BFMI is {bfmi.min():.2f}, below {BFMI}: energies are explored slowly, as with heavy tails. Try more "
+            "draws, or a prior with lighter tails."
+        )
+    return problems
+
+
+def _model_problems(data) -> list[str]:
+    """What is wrong with the question, however well it was sampled."""
+    problems = []
+    if not data.attrs.get("fit_converged", 1):
+        problems.append(
+            f"The fit that these draws are around had not converged ({data.attrs.get('fit_reason')}): what is held is "
+            "held at the wrong values."
+        )
+    left = int(data.attrs.get("directions_left", 0))
+    if left:
+        problems.append(
+            f"{left} directions of change of basis are left open by the likelihood (see identifiability_report): along "
+            "them the entries of A follow from the prior."
+        )
+    if "active_states" in data:
+        l, active = int(data.attrs.get("n_states", 0)), data["active_states"].values
+        if l > active.max():
+            low, high = int(active.min()), int(active.max())
+            span = f"{low}" if low == high else f"{low} to {high}"
+            problems.append(
+                f"Of the {l} states no draw uses more than {high} ({span} eigenvalues of A have a modulus of at least "
+                f"{ACTIVE}): rows and columns of the others follow from the prior. Fit {high} states."
+            )
+    return problems
+
+
+def _n_channels(posterior: Any) -> int:
+    return int(az.group(posterior, "observed_data").sizes.get("channel", 0))

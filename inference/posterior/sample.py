@@ -1,0 +1,170 @@
+"""The posterior around a fit: NUTS draws, aligned, with what a judgement needs, as ArviZ's object."""
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from tqdm.auto import tqdm
+
+from ...models import (
+    Cohort,
+    HierarchicalPrior,
+    LDSParams,
+    Prior,
+    prepare,
+    total_log_likelihood,
+)
+from ...models.files import fingerprint, run_folder
+from ..identifiability import identifiability_report
+from ..result import FitResult
+from .chains import Free, Settings, Target, adapts_mass, forced_zeros, raw_key, run_chains
+from .dataset import build
+
+
+def sample_posterior(
+    key: Array,
+    cohort: Cohort,
+    fit: FitResult,
+    *,
+    free: Sequence[str] = ("A",),
+    prior: Prior | HierarchicalPrior | None = None,
+    priors: Mapping[str, Any] | None = None,
+    num_warmup: int = 300,
+    num_samples: int = 1000,
+    num_chains: int = 4,
+    num_predictive: int = 50,
+    target_accept: float = 0.8,
+    max_tree_depth: int = 10,
+    adapt_mass: bool | None = None,
+    folder: str | os.PathLike | None = None,
+    progress: bool = False,
+) -> Any:
+    """NUTS on `lds_model` with the prior that the fit used, started at the fit.
+
+    - `free` names the parameters that are sampled; the others stay at the fit. ("A",), the default, is the conditional
+      posterior, whose mode is the MAP's A. Other parameters that are free have `default_priors`, or
+      those in `priors`, where the fit had none.
+    - `prior` replaces the fit's prior on A, by `GammaLaplace` (β unknown) or `Horseshoe`, for example.
+    - The mass matrix is the curvature at the fit; `adapt_mass` adapts it during warm-up too (by default where
+      more than A is free or the prior is hierarchical).
+    - `num_predictive` replicated cohorts are drawn for each chain.
+    - With a `folder` every chain is saved there as it goes: the same call goes on after an interruption, and gives the
+      same draws as one that was never interrupted. Ctrl-C returns the draws that are there.
+
+    Returns ArviZ's object (InferenceData or DataTree), groups posterior, sample_stats, log_likelihood (by sequence),
+    posterior_predictive, prior, prior_predictive, observed_data and constant_data (which holds the fit).
+    """
+    free = _check_free(free)
+    num_warmup = _whole("num_warmup", num_warmup, 1)
+    num_samples = _whole("num_samples", num_samples, 4)
+    num_chains = _whole("num_chains", num_chains, 1)
+    num_predictive = _whole("num_predictive", num_predictive, 0)
+    max_tree_depth = _whole("max_tree_depth", max_tree_depth, 1)
+    if not 0 < target_accept < 1:
+        raise ValueError(f"target_accept is {target_accept}; it must be between 0 and 1")
+    _check_fit(cohort, fit)
+    prior = fit.prior if prior is None else prior
+    params = LDSParams(*(jnp.asarray(x) for x in fit.params))
+    n_directions = _check_identified(params, free, prior, priors)
+    target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
+    if adapt_mass is None:
+        adapt_mass = adapts_mass(free, prior)
+    moving = Free(free, forced_zeros(free, prior, priors or {}, params.n_states))
+    settings = Settings(moving, num_warmup, float(target_accept), max_tree_depth, adapt_mass)
+    keys = jax.random.split(raw_key(key), 3)
+    folder = _checked_folder(
+        folder, keys, cohort, fit, prior, priors, settings, num_samples, num_chains
+    )
+
+    bar = tqdm(
+        total=num_chains * (num_warmup + num_samples), disable=not progress, desc="NUTS", unit="it"
+    )
+    lock = threading.Lock()
+
+    def advanced(n: int) -> None:
+        with lock:
+            bar.update(n)
+
+    try:
+        chains = run_chains(keys[0], target, settings, num_samples, num_chains, folder, advanced)
+    finally:
+        bar.close()
+    if chains.stats["energy"].shape[1] < 4:
+        raise KeyboardInterrupt("interrupted after fewer than 4 draws of each chain")
+    return build(keys[1:], chains, target, settings, fit, n_directions, num_predictive)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if int(value) != value or value < least:
+        raise ValueError(f"{name} is {value}; it must be a whole number, at least {least}")
+    return int(value)
+
+
+def _check_free(free: str | Sequence[str]) -> tuple[str, ...]:
+    names = (free,) if isinstance(free, str) else tuple(free)
+    if not names:
+        raise ValueError("free is empty: with no free parameter there is nothing to sample")
+    for name in names:
+        if name not in LDSParams._fields:
+            raise ValueError(f"free names {name!r}; it may name {', '.join(LDSParams._fields)}")
+    return tuple(name for name in LDSParams._fields if name in names)
+
+
+def _check_fit(cohort: Cohort, fit: FitResult) -> None:
+    """It is a fit, of this cohort."""
+    if not isinstance(fit, FitResult):
+        raise TypeError(f"fit is a {type(fit).__name__}; give what fit_map or fit_em returns")
+    d = fit.params.n_channels
+    if d != cohort.n_channels:
+        raise ValueError(f"the fit is of {d} channels, the cohort has {cohort.n_channels}")
+    here = float(total_log_likelihood(fit.params, cohort))
+    tolerance = 1e-6 if fit.params.A.dtype == jnp.float64 else 1e-3
+    if abs(here - fit.log_likelihood) > tolerance * (1 + abs(here)):
+        raise ValueError(
+            f"the fit was made on another cohort: its log-likelihood is {fit.log_likelihood:.6g}, and {here:.6g} "
+            "on this one; fit this cohort first"
+        )
+    if not fit.converged:
+        warnings.warn(
+            f"the fit has not converged ({fit.reason}): what is held is held at values that are not the MAP's",
+            stacklevel=3,
+        )
+
+
+def _check_identified(params, free, prior, priors) -> int:
+    """How many directions of change of basis are left; a warning says which."""
+    held = tuple(name for name in LDSParams._fields if name not in free)
+    report = identifiability_report(params, held)
+    if not report.n_directions:
+        return 0
+    if "A" in free and "A" not in (priors or {}) and not prior.is_proper:
+        raise ValueError(
+            f"the prior {prior!r} is flat, and {report.n_directions} directions of change of basis are left: the "
+            "posterior is improper; hold C, or give a prior with beta > 0"
+        )
+    warnings.warn(f"{report}\nThe entries of A will not mix, or mean little.", stacklevel=4)
+    return report.n_directions
+
+
+def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_samples, num_chains):
+    """The folder of a run, new or of the same run."""
+    if folder is None:
+        return None
+    run = {
+        "key": fingerprint(key),
+        "cohort": fingerprint(cohort),
+        "fit": fingerprint(fit.params),
+        "prior": f"{type(prior).__name__} {getattr(prior, 'by', '')} {fingerprint(prior)}",
+        "priors": str(
+            {k: f"{type(v).__name__} {fingerprint(v)}" for k, v in (priors or {}).items()}
+        ),
+        "settings": str(tuple(settings)),
+        "num_samples": num_samples,
+        "num_chains": num_chains,
+    }
+    return run_folder(folder, run)

@@ -1,0 +1,1 @@
+"""Choosing β and the number of states."""

@@ -1,0 +1,68 @@
+"""What comes next: the predictive distribution of y."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+from numpyro.util import not_jax_tracer
+
+from .cohort import Cohort
+from .kalman.smoother import kalman_filter
+from .params import LDSParams
+
+
+class Forecast(NamedTuple):
+    """y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
+
+    mean: Array  # (N, horizon, d)
+    cov: Array  # (N, horizon, d, d)
+
+
+def forecast(
+    params: LDSParams, cohort: Cohort, horizon: int, given: ArrayLike | None = None
+) -> Forecast:
+    """Forecasts of `horizon` steps after the first `given` steps of each sequence (all by default).
+
+    E[y_{ψ+h}] = C A^h z_{ψ|ψ}. `given` is one ψ or one for each sequence, from 0 (the prior alone) to T_n.
+    """
+    psi = check_request(cohort, horizon, given)
+    filtered = kalman_filter(params, cohort)
+    n = jnp.arange(cohort.n_sequences)
+    start = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
+    return _extrapolate(params, *start, int(horizon))
+
+
+def check_request(cohort: Cohort, horizon: int, given: ArrayLike | None) -> Array:
+    """ψ of each sequence, (N,), or an error that names what cannot be forecast."""
+    if not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise ValueError(f"horizon is {horizon}; it must be a whole number, at least 1")
+    given = cohort.lengths if given is None else given
+    if not_jax_tracer(given) and not_jax_tracer(cohort.lengths):
+        psi = np.broadcast_to(np.asarray(given), (cohort.n_sequences,))
+        lengths = np.asarray(cohort.lengths)
+        bad = np.flatnonzero((psi < 0) | (psi > lengths) | (psi != np.round(psi)))
+        if bad.size:
+            n = bad[0]
+            raise ValueError(
+                f"given is {psi[n]} for sequence {cohort.ids[n]!r} of length {lengths[n]}; "
+                "it must be a whole number from 0 to the length"
+            )
+    return jnp.broadcast_to(jnp.asarray(given, int), (cohort.n_sequences,))
+
+
+@functools.partial(jax.jit, static_argnames="horizon")
+def _extrapolate(params: LDSParams, m: Array, P: Array, horizon: int) -> Forecast:
+    A, C, Q, R, _, _ = (jnp.asarray(x) for x in params)
+
+    def step(carry, _):
+        m, P = carry
+        y, S = m @ C.T, C @ P @ C.T
+        P_next = A @ P @ A.T
+        return (m @ A.T, 0.5 * (P_next + P_next.mT) + Q), (y, 0.5 * (S + S.mT) + R)
+
+    _, (mean, cov) = lax.scan(step, (m, P), length=horizon)
+    return Forecast(jnp.swapaxes(mean, 0, 1), jnp.swapaxes(cov, 0, 1))

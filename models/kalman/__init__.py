@@ -1,0 +1,1 @@
+"""Exact inference over the states: filter, smoother, likelihood and the sums that EM needs."""

@@ -1,0 +1,110 @@
+"""Filter and smoother with a mean and a covariance for every sequence and step."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..cohort import Cohort
+from ..params import LDSParams
+from . import gappy
+from .breakdown import explain_breakdown
+from .gappy import Gappy
+from .likelihood import arrange, check_shapes
+
+
+class Filtered(NamedTuple):
+    """z_t | y_{1:t} and z_t | y_{1:t-1}. Past the end of a sequence both are its forecast."""
+
+    mean: Array  # (N, T, l)
+    cov: Array  # (N, T, l, l)
+    predicted_mean: Array  # (N, T + 1, l), of steps 1..T + 1
+    predicted_cov: Array  # (N, T + 1, l, l)
+    log_likelihood: Array  # (N,)
+
+
+class Smoothed(NamedTuple):
+    """z_t | y_{1:T_n}. Past the end of a sequence it is its forecast."""
+
+    mean: Array  # (N, T, l)
+    cov: Array  # (N, T, l, l)
+    cross_cov: Array  # (N, T - 1, l, l), Cov[z_{t+1}, z_t | y]
+    log_likelihood: Array  # (N,)
+
+
+def kalman_filter(params: LDSParams, cohort: Cohort) -> Filtered:
+    """p(z_t | y_{1:t}), p(z_t | y_{1:t-1}) and log p(y) of each sequence."""
+    check_shapes(params, cohort)
+    return explain_breakdown(_filter(params, cohort), params, cohort)
+
+
+def kalman_smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
+    """p(z_t | y_{1:T_n}) of each sequence, by the Rauch-Tung-Striebel recursion.
+
+    With J_t = P_{t|t} A' P_{t+1|t}^-1 the covariance is written as a sum of squares, which stays definite:
+    P_{t|T} = (I - J A) P_{t|t} (I - J A)' + J (Q + P_{t+1|T}) J'.
+    """
+    check_shapes(params, cohort)
+    return explain_breakdown(_smoother(params, cohort), params, cohort)
+
+
+@jax.jit
+def _filter(params: LDSParams, cohort: Cohort) -> Filtered:
+    params = LDSParams(*(jnp.asarray(x) for x in params))
+    A, Q = params.A, params.Q
+    data = _padding_missing(arrange(cohort, jnp.result_type(*params)), cohort)
+    fwd = gappy.forward(params, data)
+    mean, cov = jnp.moveaxis(fwd.mf, -1, 0), jnp.moveaxis(fwd.Pf, -1, 0)
+    N = mean.shape[0]
+    first_mean = jnp.broadcast_to(params.pi1, (N, 1, *params.pi1.shape))
+    first_cov = jnp.broadcast_to(params.V1, (N, 1, *params.V1.shape))
+    predicted_cov = A @ cov @ A.T
+    predicted_cov = 0.5 * (predicted_cov + predicted_cov.mT) + Q
+    return Filtered(
+        mean,
+        cov,
+        jnp.concatenate([first_mean, mean @ A.T], axis=1),
+        jnp.concatenate([first_cov, predicted_cov], axis=1),
+        gappy.loglik(data, fwd),
+    )
+
+
+def _padding_missing(data, cohort: Cohort) -> Gappy:
+    """Past its end a sequence has no observations, so that filter and smoother forecast there."""
+    mask = jnp.moveaxis(jnp.asarray(cohort.mask), 0, -1).astype(data.y.dtype)
+    return Gappy(data.y, data.inside, mask)
+
+
+@jax.jit
+def _smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
+    A, Q = jnp.asarray(params.A), jnp.asarray(params.Q)
+    filtered = _filter(params, cohort)
+
+    def step(carry, x):
+        z, P = carry
+        mf, Pf, m_next, P_next = x
+        J = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(P_next), True), A @ Pf).mT
+        F = jnp.eye(A.shape[0], dtype=A.dtype) - J @ A
+        cross = P @ J.mT
+        P = F @ Pf @ F.mT + J @ (Q + P) @ J.mT
+        z = mf + (J @ (z - m_next)[..., None])[..., 0]
+        return (z, 0.5 * (P + P.mT)), (z, 0.5 * (P + P.mT), cross)
+
+    def time_first(x):
+        return jnp.swapaxes(x, 0, 1)
+
+    xs = (
+        filtered.mean[:, :-1],
+        filtered.cov[:, :-1],
+        filtered.predicted_mean[:, 1:-1],
+        filtered.predicted_cov[:, 1:-1],
+    )
+    end = filtered.mean[:, -1], filtered.cov[:, -1]
+    _, (z, P, cross) = lax.scan(step, end, jax.tree.map(time_first, xs), reverse=True)
+    return Smoothed(
+        jnp.concatenate([time_first(z), end[0][:, None]], axis=1),
+        jnp.concatenate([time_first(P), end[1][:, None]], axis=1),
+        time_first(cross),
+        filtered.log_likelihood,
+    )
