@@ -28,8 +28,7 @@ from ..inference.posterior.chains import (
     raw_key,
     run_chains,
 )
-from ..models import HierarchicalPrior, LDSParams, Prior, prepare
-from ..models import simulation as simulate
+from ..models import HierarchicalPrior, LDSParams, Prior, prepare, simulate
 
 
 class Calibration(NamedTuple):

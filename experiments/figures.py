@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from ..inference import Comparison, FitResult, Path, posterior_forecast
 from ..inference.posterior import arviz_compat as az
-from ..models import Cohort
-from ..models import forecasting as forecast
+from ..models import Cohort, forecast
 
 _MAP, _POSTERIOR = "C3", "C0"
 

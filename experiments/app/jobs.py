@@ -23,8 +23,7 @@ from ...inference import (
 )
 from ...inference.comparison.table import check_belongs
 from ...inference.posterior.arviz_compat import group
-from ...models import Cohort, Flat, Laplace, LDSParams, save_params
-from ...models import forecasting as forecast
+from ...models import Cohort, Flat, Laplace, LDSParams, forecast, save_params
 from ...models.files import write_whole
 from ..figures import (
     plot_eigenvalues,

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, LDSParams, Prior, log_likelihood
-from ...models import forecasting as forecast
+from ...models import Cohort, LDSParams, Prior, forecast, log_likelihood
 from ..map.em import fit_map
 from ..result import FitResult
 from .path import effective_states, regularization_path
