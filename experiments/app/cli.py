@@ -246,7 +246,7 @@ def table1(
 
     Example: sparse-lds table1 synthetic --out results/table1
     """
-    from ..labs.reading import bin_labs, labs_from_frame
+    from ..labs import bin_labs, labs_from_frame
     from ..synthetic import synthetic_labs
     from ..table1 import Plan, run_table1, write_table1
 

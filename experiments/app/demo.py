@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ...inference import fit_em
-from ..labs.reading import bin_labs, labs_from_frame
+from ..labs import bin_labs, labs_from_frame
 from ..protocol import evaluate, last_value, lds_forecaster
 from ..synthetic import synthetic_labs
 from .jobs import Say, compare_job, fit_job, forecast_job, posterior_job

@@ -32,7 +32,7 @@ from ..figures import (
     plot_path,
     plot_transition,
 )
-from ..labs.reading import Binned
+from ..labs import Binned
 from ..saving import save_fit, save_posterior
 from .report import Report
 

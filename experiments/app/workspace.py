@@ -81,7 +81,7 @@ def remove(folder: Path, *names: str) -> None:
 
 def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
     """The cohort, in its units, and what was kept and dropped."""
-    from ..labs.reading import bin_labs, read_labs
+    from ..labs import bin_labs, read_labs
 
     wanted: Any = [t.strip() for t in tests.split(",") if t.strip()] or None
     if wanted and all("=" in t for t in wanted):
