@@ -1,0 +1,148 @@
+"""Bin lab results into the panels of a cohort on a regular grid of times.
+
+The log of the result says how many patients and values were kept, and why the others were dropped.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...models import Cohort
+from .gathering import Labs
+
+
+class Binned(NamedTuple):
+    """A cohort on a regular grid of times, and how it came out of lab results."""
+
+    cohort: Cohort  # in the units of the labs
+    measured: np.ndarray  # (N, T, d), False where a cell was filled in or is missing
+    hours: float  # of a step
+    log: tuple[str, ...]  # lines that say what was read, kept and dropped, and why
+
+    def __str__(self) -> str:
+        return "\n".join(self.log)
+
+
+def bin_labs(
+    labs: Labs, *, hours: float = 8.0, min_panels: int = 10, gaps: str = "interpolate"
+) -> Binned:
+    """Bin lab results into panels on a regular grid, and keep the patients with enough of them.
+
+    Bins of `hours` start at each patient's first value; a cell is the mean of the values within its bin. A panel is a
+    bin with all tests, and a patient needs `min_panels` of them. `gaps="interpolate"` fills between the first and the
+    last panel by straight lines, as the paper does; `gaps="missing"` leaves cells without a value missing, from the
+    first value to the last.
+    """
+    if not hours > 0:
+        raise ValueError(f"hours is {hours}; it must be positive")
+    if int(min_panels) != min_panels or min_panels < 1:
+        raise ValueError(f"min_panels is {min_panels}; it must be a whole number, at least 1")
+    if gaps not in ("interpolate", "missing"):
+        raise ValueError(f"gaps is {gaps!r}; it must be 'interpolate' or 'missing'")
+    bins = _bins_of_values(labs, hours)
+    enough = _patients_with_panels(bins, labs, min_panels)
+    bounds = np.searchsorted(bins.patient, np.arange(len(labs.ids) + 1))
+    sequences, measured = [], []
+    for p in np.flatnonzero(enough):
+        rows = slice(bounds[p], bounds[p + 1])
+        y, seen = _sequence(bins.at[rows], bins.mean[rows], gaps)
+        sequences.append(y)
+        measured.append(seen)
+    log = (
+        f"bins of {hours:g} hours: {len(labs.value)} values in {len(bins.at)} bins, "
+        f"{int(bins.full.sum())} of them full panels",
+        f"{int(enough.sum())} of {len(enough)} ids have at least {min_panels} panels; "
+        f"{int((~enough).sum())} are dropped",
+        *_log_of_cells(bins, enough, measured, hours, gaps),
+    )
+    ids = labs.ids[enough].tolist()
+    cohort = Cohort.from_sequences(sequences, ids=ids, channels=list(labs.tests))
+    return Binned(cohort, _padded(measured, cohort.y.shape), float(hours), (*labs.log, *log))
+
+
+class _Bins(NamedTuple):
+    """All bins of all patients that hold a value, in the order of patients and times."""
+
+    patient: np.ndarray  # (B,), index of the patient
+    at: np.ndarray  # (B,), step of the patient's grid, counted from 0
+    mean: np.ndarray  # (B, d), of the values of each test, NaN where there is none
+
+    @property
+    def full(self) -> Any:
+        """Mark the bins with all tests, (B,)."""
+        return ~np.isnan(self.mean).any(1)
+
+
+def _bins_of_values(labs: Labs, hours: float) -> _Bins:
+    """Take the mean of the values within every bin, test by test."""
+    first = np.full(len(labs.ids), np.inf)
+    np.minimum.at(first, labs.patient, labs.hours)
+    since = (labs.hours - first[labs.patient]) / hours
+    at = np.floor(since + 1e-9).astype(np.int64)  # 8.2 - 0.2 is 7.999…
+    order = np.lexsort((at, labs.patient))
+    patient, at = labs.patient[order], at[order]
+    new = np.ones(len(at), bool)  # True for the first value of a bin
+    new[1:] = (patient[1:] != patient[:-1]) | (at[1:] != at[:-1])
+    bin_of = np.cumsum(new) - 1
+    total, count = np.zeros((2, bin_of[-1] + 1, len(labs.tests)))
+    np.add.at(total, (bin_of, labs.test[order]), labs.value[order])
+    np.add.at(count, (bin_of, labs.test[order]), 1)
+    mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return _Bins(patient[new], at[new], mean)
+
+
+def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int) -> Any:
+    """Mark the patients with at least `min_panels` panels, (P,); raise if there are none."""
+    n_panels = np.bincount(bins.patient, bins.full, minlength=len(labs.ids))
+    enough = n_panels >= min_panels
+    if not enough.any():
+        raise ValueError(
+            f"no patient has {min_panels} panels with all of {', '.join(labs.tests)}; the most is {int(n_panels.max())}"
+        )
+    return enough
+
+
+def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[np.ndarray, np.ndarray]:
+    """Put one patient's bins on a regular grid: y (T, d), and which of its cells are measured (T, d).
+
+    `at` (B,) are the steps of the bins and `mean` (B, d) their values.
+    """
+    if gaps == "interpolate":  # only panels count
+        full = ~np.isnan(mean).any(1)
+        at, mean = at[full], mean[full]
+    grid = np.arange(at[0], at[-1] + 1)
+    y = np.full((len(grid), mean.shape[1]), np.nan)
+    y[at - at[0]] = mean
+    measured = np.isfinite(y)
+    if gaps == "interpolate":
+        y = np.stack([np.interp(grid, at, x) for x in mean.T], axis=1)
+    return y, measured
+
+
+def _log_of_cells(
+    bins: _Bins, enough: np.ndarray, measured: list[np.ndarray], hours: float, gaps: str
+) -> list[str]:
+    """Say how many cells of the grid are not measured, and how many values the grid does not use."""
+    steps = sum(map(len, measured))
+    n_measured = int(sum(x.sum() for x in measured))
+    share = 1 - n_measured / (steps * bins.mean.shape[1])
+    if gaps == "interpolate":
+        log = [f"{steps} steps in all; {share:.0%} of the cells are filled by straight lines"]
+        unused = int((~np.isnan(bins.mean[enough[bins.patient]])).sum()) - n_measured
+        if unused:
+            log.append(
+                f"  {unused} values of bins without all tests are not used; gaps='missing' would use them"
+            )
+    else:
+        log = [f"{steps} steps in all; {share:.0%} of the cells are empty, and left missing"]
+    if share > 0.8:
+        log.append(f"  that is most of them: are the times right, and {hours:g} hours enough?")
+    return log
+
+
+def _padded(measured: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Put the sequences' arrays (T_n, d) into one of this shape (N, T, d), with False behind their ends."""
+    padded = np.zeros(shape, bool)
+    for n, x in enumerate(measured):
+        padded[n, : len(x)] = x
+    return padded
