@@ -1,13 +1,12 @@
-"""EM against dynamax and pykalman, accelerated EM against plain EM, a path against a single fit.
+"""Time EM against dynamax and pykalman, accelerated EM against plain EM, a path against a single fit.
 
-    python benchmarks/speed/em.py            # everything, some minutes
-    python benchmarks/speed/em.py --quick    # the peers only
+    python benchmarks em            # everything, some minutes
+    python benchmarks em --quick    # the peers only
 
 One run, float64, medians of repeats, compile time apart: every fit is run once untimed.
 """
 
 import argparse
-import time
 import warnings
 from functools import partial
 
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from estep import dynamax_model, problem
+from timing import seconds, timed
 
 from sparse_lds.inference import fit_em, fit_map, initial_params, regularization_path
 from sparse_lds.models import Flat, Laplace, LDSParams, simulate
@@ -23,18 +23,8 @@ from sparse_lds.models import Flat, Laplace, LDSParams, simulate
 warnings.filterwarnings("ignore")  # of the other packages
 
 
-def seconds(f, repeats=5) -> float:
-    f()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        f()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
-
-
 def dynamax(params, cohort, n):
-    """n steps of `LinearGaussianConjugateSSM.fit_em`, whose step is compiled here once instead of at every call."""
+    """Make n steps of `LinearGaussianConjugateSSM.fit_em`, compiled here once instead of at every call."""
     model, start, props = dynamax_model(params)
     y = jnp.asarray(cohort.y)
 
@@ -50,12 +40,13 @@ def dynamax(params, cohort, n):
         for _ in range(n):
             params, state, value = step(params, state)
             values.append(value)
-        return jax.block_until_ready(values)
+        return values
 
     return run
 
 
 def pykalman(params, cohort, n):
+    """Make n steps of pykalman's EM, on the first sequence."""
     from pykalman import KalmanFilter
 
     A, C, Q, R, pi1, V1 = (np.asarray(x) for x in params)
@@ -71,7 +62,7 @@ def pykalman(params, cohort, n):
 
 
 def peers(n=100) -> pd.DataFrame:
-    """n plain EM iterations at l, d, T = 5, 3, 50, all of Ω learned."""
+    """Time n plain EM iterations at l, d, T = 5, 3, 50, all of Ω learned."""
     rows = {}
     for N, peer, bar in ((100, dynamax, 5), (1, pykalman, 20)):
         params, cohort = problem(5, 3, N, 50)
@@ -87,6 +78,7 @@ def peers(n=100) -> pd.DataFrame:
 
 
 def cohort_of(seed, l=5, d=3, N=50, T=30):
+    """Draw a cohort from a random LDS whose A has spectral radius 0.9."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(l, l))
     A *= 0.9 / np.abs(np.linalg.eigvals(A)).max()
@@ -96,16 +88,14 @@ def cohort_of(seed, l=5, d=3, N=50, T=30):
 
 
 def acceleration(n_cohorts=10, n_plain=5000) -> pd.DataFrame:
-    """Wall time to the objective that plain EM has after n_plain iterations; NaN: it was not reached."""
+    """Time accelerated EM to the objective that plain EM has after n_plain iterations; NaN: not reached."""
     rows = []
     for prior in (Flat(), Laplace(5.0)):
         for seed in range(n_cohorts):
             cohort = cohort_of(seed)
             fit = partial(fit_map, cohort, 5, prior, init=initial_params(cohort, 5), tol=0.0)
             fit(accelerate=False, max_iter=25)
-            start = time.perf_counter()
-            plain = fit(accelerate=False, max_iter=n_plain)
-            plain_s = time.perf_counter() - start
+            plain, plain_s = timed(partial(fit, accelerate=False, max_iter=n_plain))
             trace = fit(max_iter=2000).objective
             there = np.flatnonzero(trace >= plain.objective[-1])
             fast_s = np.nan
@@ -126,6 +116,7 @@ def acceleration(n_cohorts=10, n_plain=5000) -> pd.DataFrame:
 
 
 def path(n_betas=30) -> pd.Series:
+    """Time a path of n_betas fits, and the single fit in its middle."""
     cohort = cohort_of(0)
     grid = np.geomspace(100, 0.1, n_betas)
     single = seconds(partial(fit_map, cohort, 5, Laplace(float(grid[n_betas // 2]))), repeats=3)

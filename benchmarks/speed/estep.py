@@ -1,14 +1,13 @@
-"""E-step and value-and-gradient of the log-likelihood, side by side with dynamax, pykalman and statsmodels.
+"""Time the E-step and the gradient of the log-likelihood beside dynamax, pykalman and statsmodels.
 
 Same cohort, same parameters, float64, one run. Times are medians over interleaved repeats, blocked until ready, with
 compile time apart. The results are checked to agree.
 
-    python benchmarks/speed/estep.py            # everything, some minutes
-    python benchmarks/speed/estep.py --quick    # the smallest size only
+    python benchmarks estep            # everything, some minutes
+    python benchmarks estep --quick    # the smallest size only
 """
 
 import argparse
-import time
 import warnings
 from functools import partial
 
@@ -16,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from timing import side_by_side
 
 from sparse_lds.models import (
     LDSParams,
@@ -35,7 +35,7 @@ SIZES = {  # (l, d, N, T): bars for the E-step and the gradient, as ratios to dy
 
 
 def problem(l: int, d: int, N: int, T: int, gaps: float = 0.0):
-    """A stable LDS and a cohort drawn from it."""
+    """Draw a stable LDS, and a cohort from it; `gaps` is the fraction of cells missing."""
     rng = np.random.default_rng(0)
     A = rng.normal(size=(l, l))
     A *= 0.95 / np.abs(np.linalg.eigvals(A)).max()
@@ -49,27 +49,8 @@ def problem(l: int, d: int, N: int, T: int, gaps: float = 0.0):
     return params, cohort
 
 
-def timed(functions: dict, repeats: int) -> dict[str, float]:
-    """Median milliseconds of each function; the repeats are interleaved, so that all see the same noise."""
-    compile_seconds = {}
-    for name, f in functions.items():
-        start = time.perf_counter()
-        jax.block_until_ready(f())
-        compile_seconds[name] = time.perf_counter() - start
-        jax.block_until_ready(f())
-    seconds = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, f in functions.items():
-            jax.block_until_ready(f())  # not timed: the caches are the other package's
-            start = time.perf_counter()
-            jax.block_until_ready(f())
-            seconds[name].append(time.perf_counter() - start)
-    medians = {name: 1e3 * float(np.median(x)) for name, x in seconds.items()}
-    return {**medians, **{f"{name}, first call": 1e3 * x for name, x in compile_seconds.items()}}
-
-
 def ours(params, cohort):
-    """E-step and gradient, each with the data compressed where it can be, and sequence by sequence."""
+    """Make E-step and gradient, each with the data compressed where it can be, and sequence by sequence."""
     estep = jax.jit(lambda p: expected_statistics(p, cohort))
     weights = np.ones(len(cohort))
     every = jax.jit(lambda p: expected_statistics(p, cohort, weights))  # no compression of the data
@@ -79,7 +60,7 @@ def ours(params, cohort):
 
 
 def dynamax_model(params):
-    """Model, parameters, properties. The conjugate class: the plain one's batched M-step is wrong for N > 1."""
+    """Make model, parameters, properties. The conjugate class: the plain one's batched M-step is wrong for N > 1."""
     from dynamax.linear_gaussian_ssm import LinearGaussianConjugateSSM
 
     model = LinearGaussianConjugateSSM(
@@ -96,6 +77,7 @@ def dynamax_model(params):
 
 
 def dynamax(params, cohort):
+    """Make dynamax's E-step and gradient, over all sequences."""
     model, theirs, _ = dynamax_model(params)
     y = jnp.asarray(cohort.y)
     estep = jax.jit(lambda p: jax.vmap(lambda x: model.e_step(p, x))(y))
@@ -106,7 +88,7 @@ def dynamax(params, cohort):
 
 
 def products_alone(params, cohort):
-    """The floor: one pass of each large matrix product of the E-step, as batched products without a scan."""
+    """Make the floor: one pass of each large matrix product of the E-step, as batched products without a scan."""
     l, d = params.n_states, params.n_channels
     N, T = len(cohort), cohort.n_steps
     key = jax.random.key(0)
@@ -124,7 +106,7 @@ def products_alone(params, cohort):
 
 
 def check_agreement(params, cohort, estep, gradient, estep_dx, gradient_dx):
-    """Both packages compute the same thing, up to the 1e-9 that dynamax adds to the diagonals it inverts."""
+    """Raise unless both packages agree, up to the 1e-9 that dynamax adds to the diagonals it inverts."""
     value, grads = gradient()
     value_dx, grads_dx = gradient_dx()
     np.testing.assert_allclose(value, value_dx, rtol=1e-7)
@@ -136,12 +118,13 @@ def check_agreement(params, cohort, estep, gradient, estep_dx, gradient_dx):
 
 
 def compare(sizes, repeats) -> pd.DataFrame:
+    """Time E-step and gradient of whole cohorts, ours and dynamax's."""
     rows = []
     for size in sizes:
         params, cohort = problem(*size)
         estep, every, gradient, each = ours(params, cohort)
         estep_dx, gradient_dx = dynamax(params, cohort)
-        ms = timed(
+        times = side_by_side(
             {
                 "E-step": estep,
                 "E-step, every sequence": every,
@@ -153,6 +136,7 @@ def compare(sizes, repeats) -> pd.DataFrame:
             },
             max(5, repeats // (1 + size[2] // 300)),
         )
+        ms = times["ms"]
         check_agreement(params, cohort, estep, gradient, estep_dx, gradient_dx)
         bars = SIZES.get(size, (None, None))
         rows.append(
@@ -171,14 +155,14 @@ def compare(sizes, repeats) -> pd.DataFrame:
                 "ratio, every ": ms["gradient, dynamax"] / ms["gradient, every sequence"],
                 "bar ": bars[1],
                 "floor ms": ms["products alone"],
-                "first call s": ms["E-step, first call"] / 1e3,
+                "first call s": times.loc["E-step", "first s"],
             }
         )
     return pd.DataFrame(rows).set_index("l, d, N, T")
 
 
 def one_sequence(repeats) -> pd.DataFrame:
-    """pykalman and statsmodels take one sequence at a time: l = 5, d = 3, T = 50."""
+    """Time one sequence, which is all that pykalman and statsmodels take: l = 5, d = 3, T = 50."""
     from pykalman import KalmanFilter
     from statsmodels.tsa.statespace.kalman_smoother import KalmanSmoother
 
@@ -197,7 +181,7 @@ def one_sequence(repeats) -> pd.DataFrame:
     value = float(gradient()[0])
     np.testing.assert_allclose(value, kf.loglikelihood(y), rtol=1e-8)
     np.testing.assert_allclose(value, ks.smooth().llf, rtol=1e-8)
-    ms = timed(
+    table = side_by_side(
         {
             "sparse-lds, E-step": estep,
             "sparse-lds, E-step of 100 sequences": estep_100,
@@ -205,14 +189,13 @@ def one_sequence(repeats) -> pd.DataFrame:
             "statsmodels, smoother": lambda: ks.smooth().llf,
         },
         repeats,
-    )
-    table = pd.Series({k: v for k, v in ms.items() if "first" not in k}, name="ms").to_frame()
+    )[["ms"]]
     table["ratio to ours"] = table["ms"] / table["ms"].iloc[0]
     return table
 
 
 def growth(repeats) -> pd.DataFrame:
-    """How the time of an E-step grows as N, T and l double from (l, d, N, T) = (5, 3, 100, 50)."""
+    """Time how an E-step grows as N, T and l double from (l, d, N, T) = (5, 3, 100, 50)."""
     base = (5, 3, 100, 50)
     rows = {}
     for name, axis in (("N", 2), ("T", 3), ("l", 0)):
@@ -222,7 +205,8 @@ def growth(repeats) -> pd.DataFrame:
                 continue
             estep, every, *_ = ours(*problem(*size))
             gappy, *_ = ours(*problem(*size, gaps=0.1))
-            ms = timed({"E-step": estep, "every": every, "gaps": gappy}, max(5, repeats // factor))
+            functions = {"E-step": estep, "every": every, "gaps": gappy}
+            ms = side_by_side(functions, max(5, repeats // factor))["ms"]
             rows[name, f"x{factor}"] = {
                 "E-step ms": ms["E-step"],
                 "every sequence ms": ms["every"],

@@ -1,23 +1,27 @@
-"""Reading and binning a long CSV: seconds and peak memory.
+"""Measure reading and binning a long CSV: seconds and peak memory.
 
-python benchmarks/speed/labs.py FILE.csv
+python benchmarks labs FILE.csv
 """
 
-import resource
-import sys
-import time
+import argparse
+from functools import partial
+
+from timing import peak_memory, timed
 
 from sparse_lds.experiments.labs import bin_labs, read_labs
 
 
-def peak() -> str:
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB"
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("file", help="lab results, a row for each")
+    args = parser.parse_args()
+    print(f"imported: peak {peak_memory():.2f} GB")
+    labs, read = timed(partial(read_labs, args.file))
+    print(f"read: {read:.1f} s, peak {peak_memory():.2f} GB")
+    binned, bin_ = timed(partial(bin_labs, labs))
+    print(f"read and binned: {read + bin_:.1f} s, peak {peak_memory():.2f} GB")
+    print(binned)
 
 
-print(f"imported: peak {peak()}")
-start = time.perf_counter()
-labs = read_labs(sys.argv[1])
-print(f"read: {time.perf_counter() - start:.1f} s, peak {peak()}")
-binned = bin_labs(labs)
-print(f"read and binned: {time.perf_counter() - start:.1f} s, peak {peak()}")
-print(binned)
+if __name__ == "__main__":
+    main()

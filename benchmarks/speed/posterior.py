@@ -1,6 +1,7 @@
-"""NUTS on the marginal likelihood against (a) the states as latent sites and (b) dynamax's likelihood.
+"""Time NUTS on the marginal likelihood against (a) the states as latent sites and (b) dynamax's likelihood.
 
-    python benchmarks/speed/posterior.py            # a few minutes
+    python benchmarks posterior                # a few minutes
+    python benchmarks posterior --gradients    # the gradients only
 
 One run, float64, l, d, N, T = 5, 3, 50, 30, A free and the rest held, the same prior, NumPyro's NUTS with its own
 defaults for all three, one chain, started at the fit; and once more ours as `sample_posterior` runs it. Gradient
@@ -9,8 +10,8 @@ the entries of A, by the seconds of sampling after warm-up, compile time apart.
 """
 
 import argparse
-import time
 import warnings
+from functools import partial
 
 import arviz as az
 import jax
@@ -22,6 +23,7 @@ from em import cohort_of
 from estep import dynamax_model
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import initialize_model
+from timing import seconds, timed
 
 from sparse_lds.inference import diagnose, fit_map, sample_posterior
 from sparse_lds.models import Laplace, explicit_lds_model, lds_model, prepare
@@ -32,7 +34,7 @@ _GRADIENTS = 50
 
 
 def dynamax_likelihood_model(cohort, n_states, prior, held):
-    """Ours with the likelihood of dynamax, differentiated by JAX."""
+    """State our model with the likelihood of dynamax, differentiated by JAX."""
     from dynamax.linear_gaussian_ssm import lgssm_filter
 
     A = numpyro.sample("A", prior.distribution(n_states))
@@ -42,6 +44,7 @@ def dynamax_likelihood_model(cohort, n_states, prior, held):
 
 
 def run(model, args, kwargs, start, n_warmup, n_draws, repeats=9) -> dict:
+    """Time the gradient of a model and, unless n_draws is 0, its draws after warm-up."""
     info = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
     gradient = jax.grad(info.potential_fn)
 
@@ -53,32 +56,27 @@ def run(model, args, kwargs, start, n_warmup, n_draws, repeats=9) -> dict:
         return jax.lax.fori_loop(0, _GRADIENTS, step, z)
 
     z = info.param_info.z
-    jax.block_until_ready(many(z))
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(many(z))
-        times.append((time.perf_counter() - begin) / _GRADIENTS)
-    rate = {"gradients/s": 1 / np.median(times)}
+    rate = {"gradients/s": _GRADIENTS / seconds(partial(many, z), repeats)}
     if not n_draws:
         return rate
     kernel = NUTS(model, init_strategy=numpyro.infer.init_to_value(values={"A": start}))
     mcmc = MCMC(kernel, num_warmup=n_warmup, num_samples=n_draws, progress_bar=False)
     mcmc.warmup(jax.random.key(1), *args, extra_fields=("num_steps",), **kwargs)
-    mcmc.post_warmup_state = mcmc.last_state
-    mcmc.run(mcmc.last_state.rng_key, *args, extra_fields=("num_steps",), **kwargs)  # compiles
-    mcmc.post_warmup_state = mcmc.last_state
-    begin = time.perf_counter()
-    mcmc.run(mcmc.last_state.rng_key, *args, extra_fields=("num_steps",), **kwargs)
-    jax.block_until_ready(mcmc.get_samples()["A"])
-    seconds = time.perf_counter() - begin
-    A = np.asarray(mcmc.get_samples()["A"])[None]
+
+    def draw():
+        mcmc.post_warmup_state = mcmc.last_state
+        mcmc.run(mcmc.last_state.rng_key, *args, extra_fields=("num_steps",), **kwargs)
+        return mcmc.get_samples()["A"]
+
+    draw()  # compiles
+    A, took = timed(draw)
+    A = np.asarray(A)[None]
     ess = min(float(az.ess(A[:, :, i, j])) for i, j in np.ndindex(A.shape[2:]))
     return {
         **rate,
         "steps a draw": float(mcmc.get_extra_fields()["num_steps"].mean()),
         "ESS": ess,
-        "ESS/s": ess / seconds,
+        "ESS/s": ess / took,
     }
 
 
@@ -106,15 +104,14 @@ def main():
     if args.gradients:
         return
     options = {"num_chains": 1, "num_samples": args.draws, "num_predictive": 0}
-    for _ in range(2):  # the first compiles
-        begin = time.perf_counter()
-        posterior = sample_posterior(jax.random.key(2), cohort, fit, **options)
-        seconds = time.perf_counter() - begin
+    sample = partial(sample_posterior, jax.random.key(2), cohort, fit)
+    sample(**options)  # compiles
+    posterior, took = timed(partial(sample, **options))
     table = diagnose(posterior).table
     ess = table.loc[table.index.str.startswith("A["), "ess_bulk"].min()
     steps = float(posterior["sample_stats"]["n_steps"].mean())
     rows["ours, sample_posterior (warm-up counted)"] = {
-        "gradients/s": np.nan, "steps a draw": steps, "ESS": ess, "ESS/s": ess / seconds,
+        "gradients/s": np.nan, "steps a draw": steps, "ESS": ess, "ESS/s": ess / took,
     }  # fmt: skip
     table = pd.DataFrame(rows).T
     table["ours / gradients"] = table.loc["ours", "gradients/s"] / table["gradients/s"]
@@ -122,13 +119,11 @@ def main():
     print(table.to_string(float_format=lambda x: f"{x:.3g}"), "\n")
 
     for again in ("with compilation", "compiled"):
-        begin = time.perf_counter()
-        posterior = sample_posterior(jax.random.key(2), cohort, fit)
-        seconds = time.perf_counter() - begin
-        print(f"sample_posterior, 4 chains x 1000 draws, {again}: {seconds:.1f} s")
+        posterior, took = timed(sample)
+        print(f"sample_posterior, 4 chains x 1000 draws, {again}: {took:.1f} s")
     verdict = diagnose(posterior)
     ess = verdict.table.loc[verdict.table.index.str.startswith("A["), "ess_bulk"].min()
-    print(f"least bulk ESS of A {ess:.0f}, {ess / seconds:.1f} a second in all\n{verdict}")
+    print(f"least bulk ESS of A {ess:.0f}, {ess / took:.1f} a second in all\n{verdict}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The MAP's zeros against the posterior: 5 true states and a sparse A, and 8 states on such data.
+"""Judge the MAP's zeros by the posterior: 5 true states and a sparse A, and 8 states on such data.
 
-    python benchmarks/studies/comparison.py --out results/comparison    # some minutes
+    python benchmarks comparison --out results/comparison    # some minutes
 
 In the first part C is held at the truth, so that entries of A have a meaning and can be scored. In the second the basis
 is free, there are more states than the data has, and the verdict is to say what goes wrong. Figures go to the folder.
@@ -32,7 +32,7 @@ from sparse_lds.models import Laplace, LDSParams, simulate
 
 
 def truth(l=5, d=5) -> LDSParams:
-    """A has 9 of 25 entries; C is square and well conditioned, so that it pins the basis."""
+    """Make a truth: A has 9 of 25 entries; C is square and well conditioned, so that it pins the basis."""
     A = np.diag([0.9, 0.7, 0.8, 0.5, 0.6])
     A[1, 0], A[3, 2], A[4, 1], A[0, 4] = 0.3, -0.4, 0.3, -0.25
     rng = np.random.default_rng(1)

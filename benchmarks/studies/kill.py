@@ -1,8 +1,9 @@
-"""`sparse-lds table1` killed (SIGKILL, workers too) at three random moments and run again: the same table, bit for bit?
+"""Kill `sparse-lds table1` (SIGKILL, workers too) at three random moments, run it again, compare its files bit for bit.
 
-python benchmarks/studies/kill.py
+python benchmarks kill
 """
 
+import argparse
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ FILES = ("table1.csv", "cells.csv", "table1.txt", "figure1.png")
 
 
 def start(data: Path, out: Path) -> subprocess.Popen:
+    """Start `sparse-lds table1` in a process group of its own."""
     command = [sys.executable, "-m", "sparse_lds.experiments.app.cli", "table1", str(data)]
     return subprocess.Popen(
         [*command, "--out", str(out), *OPTIONS], start_new_session=True, stdout=subprocess.DEVNULL
@@ -26,6 +28,7 @@ def start(data: Path, out: Path) -> subprocess.Popen:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         synthetic_labs(n_patients=60).frame.to_csv(folder / "labs.csv", index=False)

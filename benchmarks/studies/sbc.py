@@ -1,6 +1,6 @@
-"""Simulation-based calibration of the conditional posterior and of the joint one with C held.
+"""Check by simulation that the posterior is calibrated: the conditional one, and the joint one with C held.
 
-    python benchmarks/studies/sbc.py --simulations 200 --out results/sbc    # some minutes
+    python benchmarks sbc --simulations 200 --out results/sbc    # some minutes
 
 Writes a figure and a CSV of ranks for each of the two, and prints the tests of uniformity.
 """
@@ -19,6 +19,7 @@ from sparse_lds.models import Laplace, LDSParams
 
 
 def system(l=2, d=3) -> LDSParams:
+    """Make what is held: all of Ω but A."""
     rng = np.random.default_rng(0)
     C = rng.normal(size=(d, l))
     parts = np.zeros((l, l)), C, 0.5 * np.eye(l), 0.5 * np.eye(d), np.zeros(l), np.eye(l)
@@ -26,6 +27,7 @@ def system(l=2, d=3) -> LDSParams:
 
 
 def held_C_priors(l=2, d=3) -> dict:
+    """Make the priors of what is free beside A."""
     return {
         "Q": dist.InverseWishart(l + 4.0, scale_matrix=1.5 * jnp.eye(l)),
         "R": dist.InverseWishart(d + 4.0, scale_matrix=1.5 * jnp.eye(d)),

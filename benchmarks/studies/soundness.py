@@ -1,6 +1,6 @@
-"""Does `exact` ever lower the objective, and does `paper`? 200 random problems and starts, complete and gappy.
+"""Look for a step that lowers the objective, in `exact` and in `paper`: 200 random problems, complete and gappy.
 
-python benchmarks/studies/soundness.py [--problems 200]
+python benchmarks soundness [--problems 200]
 """
 
 import argparse
@@ -16,11 +16,13 @@ SHAPES = [(2, 3, 16, 8), (3, 2, 16, 10), (4, 4, 32, 6)]  # l, d, N, T
 
 
 def covariance(rng, k):
+    """Draw a covariance with eigenvalues of at least 0.3."""
     F = rng.normal(size=(k, k))
     return F @ F.T / k + 0.3 * np.eye(k)
 
 
 def random_params(rng, l, d) -> LDSParams:
+    """Draw a stable LDS, to simulate from or to start at."""
     A = rng.normal(size=(l, l))
     A *= rng.uniform(0.3, 0.98) / np.abs(np.linalg.eigvals(A)).max()
     C, pi1 = rng.normal(size=(d, l)), rng.normal(size=l)
@@ -28,6 +30,7 @@ def random_params(rng, l, d) -> LDSParams:
 
 
 def problem(seed):
+    """Draw a ragged cohort, with gaps or without, its number of states, a prior and a start."""
     rng = np.random.default_rng(seed)
     l, d, N, T = SHAPES[seed % len(SHAPES)]
     lengths = rng.integers(2, T + 1, size=N)
@@ -44,13 +47,14 @@ def problem(seed):
 
 
 def sound(fit) -> bool:
+    """Tell whether everything in the fit is finite and its covariances are definite."""
     covariances = fit.params.Q, fit.params.R, fit.params.V1
     finite = all(np.isfinite(x).all() for x in fit.params) and np.isfinite(fit.objective).all()
     return finite and all(np.linalg.eigvalsh(S)[0] > 0 for S in covariances)
 
 
 def fall(fit) -> float:
-    """Largest relative fall of the objective in one iteration, 0 if it never falls."""
+    """Return the largest relative fall of the objective in one iteration, 0 if it never falls."""
     change = np.diff(fit.objective) / np.abs(fit.objective[:-1])
     return max(0.0, -float(change.min()))
 
