@@ -1,0 +1,94 @@
+"""The command line: its commands in turn, the files that they write, and its error messages."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import numpy as np
+import pandas as pd
+from typer.testing import CliRunner
+
+from sparse_lds.experiments.app.cli import app
+from sparse_lds.experiments.saving import load_fit, load_posterior
+
+
+def test_the_commands_in_turn(tmp_path, frame):
+    """fit, posterior, compare, forecast on a file, with results that other tools open."""
+    file, out = tmp_path / "labs.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    run = CliRunner()
+
+    def call(*args, code=0):
+        result = run.invoke(app, [str(a) for a in args])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    call("fit", file, "--states", 2, "--beta", 5, "--starts", 1, "--out", out)
+    assert "is there already" in call("fit", file, "--beta", 5, "--out", out, code=2)
+    call("posterior", out, "--draws", 60, "--warmup", 60, "--chains", 2)
+    call("compare", out)
+    call("forecast", out, "--horizon", 3)
+    table = pd.read_csv(out / "forecast.csv")
+    columns = ["id", "steps_ahead", "test", "hours_ahead", "mean", "low", "high"]
+    assert list(table.columns) == columns
+    assert (table["hours_ahead"] == 8 * table["steps_ahead"]).all()
+    assert table["test"].nunique() == 3 and (table["low"] < table["high"]).all()
+    assert 20 < table.loc[table["test"] == "MCH", "mean"].mean() < 40  # in units, not standardised
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64") == 4 and "exact zeros" in page
+    assert "Laplace(β = 5)" in page and "filled by straight lines" in page
+    assert len(pd.read_csv(out / "comparison.csv")) == 4
+    assert load_posterior(out / "posterior.nc") is not None
+
+
+def test_states_that_are_tests_have_their_names(tmp_path, frame):
+    """--levels: C = I, and A.csv says which test speaks to which."""
+    file, out = tmp_path / "labs.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    args = ["fit", file, "--levels", "--beta", 20, "--max-iter", 50, "--out", out]
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exit_code == 0, result.output
+    A = pd.read_csv(out / "A.csv", index_col=0)
+    assert list(A.columns) == list(A.index) == ["MCH", "MCHC", "MCV"]
+    fit = load_fit(out / "fit.json")
+    np.testing.assert_array_equal(fit.params.C, np.eye(3))
+    np.testing.assert_array_equal(fit.params.A, A.to_numpy())
+    assert fit.spec.hold == ("C",) and fit.n_iter <= 50
+
+
+def test_the_command_line_says_what_is_wrong(tmp_path, frame):
+    file, one = tmp_path / "labs.csv", tmp_path / "one.csv"
+    frame.to_csv(file, index=False)
+    frame[frame["id"] == "S000"].to_csv(one, index=False)
+    run = CliRunner()
+    for args, message in {
+        ("fit", "none.csv"): "there is no file",
+        ("fit", str(file), "--value", "result", "--kind", "long"): "no column 'result'",
+        ("fit", str(file), "--tests", "MCH,XYZ"): "no value of test 'XYZ'",
+        ("fit", str(file), "--panels", "999"): "no patient has 999 panels",
+        ("fit", str(file), "--beta", "much"): "must be a number or auto",
+        ("fit", str(file), "--states", "0"): "greater than or equal",
+        ("fit", str(one)): "there are 1: give a number in --beta",
+        ("table1", str(file)): "leave none to test",
+        ("table1", "--states", "two"): "whole numbers with commas",
+        ("posterior", str(tmp_path)): "holds no fit",
+    }.items():
+        out = () if args[0] == "posterior" else ("--out", str(tmp_path / "new"))
+        result = run.invoke(app, [*args, *out])
+        assert result.exit_code == 2 and message in result.output, result.output
+        assert "Traceback" not in result.output
+    assert run.invoke(app, ["--version"]).output == f"sparse-lds {version('sparse-lds')}\n"
+    for command in ("demo", "fit", "path", "posterior", "compare", "forecast", "table1"):
+        assert f"Example: sparse-lds {command}" in run.invoke(app, [command, "--help"]).output
+
+
+def test_the_installed_command(tmp_path):
+    """In a process of its own: an error is one line, without a traceback."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "sparse_lds.experiments.app.cli", "fit", "none.csv"],
+        capture_output=True, text=True, env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.strip().count("\n") == 0
+    assert done.stderr.startswith("sparse-lds: there is no file")
