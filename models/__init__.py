@@ -1,25 +1,33 @@
 """What a linear dynamical system is: parameters, cohorts, exact computation, and the NumPyro model."""
 
+from .basis import canonical_scaling, change_basis, is_stable, spectral_radius, unit_noise
 from .cohort import Cohort
 from .forecasting import Forecast, forecast
 from .kalman.breakdown import NumericalBreakdown
-from .kalman.likelihood import log_likelihood, plain_log_likelihood
-from .kalman.prepare import Prepared, prepare, total, total_log_likelihood
-from .kalman.smoother import Filtered, Smoothed, kalman_filter, kalman_smoother
-from .kalman.statistics import ExpectedStatistics, expected_statistics, fisher_score, statistics
-from .numpyro_model import LDS, default_priors, explicit_lds_model, lds_model
-from .params import (
-    LDSParams,
-    canonical_scaling,
-    change_basis,
-    check_params,
-    is_stable,
-    load_params,
-    save_params,
-    spectral_radius,
+from .kalman.likelihood import (
+    expected_statistics,
+    log_likelihood,
+    plain_log_likelihood,
+    total_log_likelihood,
 )
-from .priors.base import Flat, GroupLaplace, Laplace, Prior
-from .priors.hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
+from .kalman.prepare import Prepared, prepare
+from .kalman.smoother import Filtered, Smoothed, kalman_filter, kalman_smoother
+from .kalman.statistics import ExpectedStatistics, fisher_score
+from .kalman.step import Gaussian, Update, predict, update
+from .numpyro_model import LDS, default_priors, explicit_lds_model, lds_model
+from .params import LDSParams, check_params
+from .params_file import load_params, save_params
+from .priors import (
+    Flat,
+    GammaLaplace,
+    GroupLaplace,
+    HierarchicalPrior,
+    Horseshoe,
+    Laplace,
+    Penalty,
+    Piece,
+    Prior,
+)
 from .simulation import Simulation, simulate
 
 __all__ = [
@@ -29,6 +37,7 @@ __all__ = [
     "Flat",
     "Forecast",
     "GammaLaplace",
+    "Gaussian",
     "GroupLaplace",
     "HierarchicalPrior",
     "Horseshoe",
@@ -36,17 +45,20 @@ __all__ = [
     "LDSParams",
     "Laplace",
     "NumericalBreakdown",
+    "Penalty",
+    "Piece",
     "Prepared",
     "Prior",
     "Simulation",
     "Smoothed",
+    "Update",
     "canonical_scaling",
     "change_basis",
     "check_params",
     "default_priors",
     "expected_statistics",
-    "fisher_score",
     "explicit_lds_model",
+    "fisher_score",
     "forecast",
     "is_stable",
     "kalman_filter",
@@ -55,11 +67,12 @@ __all__ = [
     "load_params",
     "log_likelihood",
     "plain_log_likelihood",
+    "predict",
     "prepare",
     "save_params",
     "simulate",
     "spectral_radius",
-    "statistics",
-    "total",
     "total_log_likelihood",
+    "unit_noise",
+    "update",
 ]

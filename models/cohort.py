@@ -218,6 +218,15 @@ class Cohort:
     def sequences(self) -> list[np.ndarray]:
         return [self.sequence(i) for i in range(len(self))]
 
+    def values_at(self, sequence: Any, step: Any) -> np.ndarray:
+        """Return the values (..., d) at given steps, counted from 0; NaN where missing or past a sequence's end."""
+        sequence, step = np.broadcast_arrays(sequence, step)
+        inside = step < np.asarray(self.lengths)[sequence]
+        at = sequence, np.minimum(step, self.n_steps - 1)
+        return np.where(
+            np.asarray(self.mask)[at] & inside[..., None], np.asarray(self.y)[at], np.nan
+        )
+
     def take(self, indices) -> "Cohort":
         """The sub-cohort at `indices`: integers, a slice or a boolean mask. Ids are kept.
 

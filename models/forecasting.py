@@ -8,24 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Real
 from numpyro.util import not_jax_tracer
 
+from .arguments import whole
 from .cohort import Cohort
 from .kalman.smoother import kalman_filter
+from .linalg import sym_last
 from .params import LDSParams
 
 
 class Forecast(NamedTuple):
     """y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
 
-    mean: Array  # (N, horizon, d)
-    cov: Array  # (N, horizon, d, d)
+    mean: Real[Array, "N horizon d"]
+    cov: Real[Array, "N horizon d d"]
 
 
 def forecast(
     params: LDSParams, cohort: Cohort, horizon: int, given: ArrayLike | None = None
 ) -> Forecast:
-    """Forecasts of `horizon` steps after the first `given` steps of each sequence (all by default).
+    """Forecast `horizon` steps after the first `given` steps of each sequence (all by default).
 
     E[y_{ψ+h}] = C A^h z_{ψ|ψ}. `given` is one ψ or one for each sequence, from 0 (the prior alone) to T_n.
     """
@@ -37,9 +40,8 @@ def forecast(
 
 
 def check_request(cohort: Cohort, horizon: int, given: ArrayLike | None) -> Array:
-    """ψ of each sequence, (N,), or an error that names what cannot be forecast."""
-    if not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise ValueError(f"horizon is {horizon}; it must be a whole number, at least 1")
+    """Return ψ of each sequence, (N,), or raise an error that names what cannot be forecast."""
+    whole("horizon", horizon)
     given = cohort.lengths if given is None else given
     if not_jax_tracer(given) and not_jax_tracer(cohort.lengths):
         psi = np.broadcast_to(np.asarray(given), (cohort.n_sequences,))
@@ -61,8 +63,7 @@ def _extrapolate(params: LDSParams, m: Array, P: Array, horizon: int) -> Forecas
     def step(carry, _):
         m, P = carry
         y, S = m @ C.T, C @ P @ C.T
-        P_next = A @ P @ A.T
-        return (m @ A.T, 0.5 * (P_next + P_next.mT) + Q), (y, 0.5 * (S + S.mT) + R)
+        return (m @ A.T, sym_last(A @ P @ A.T) + Q), (y, sym_last(S) + R)
 
     _, (mean, cov) = lax.scan(step, (m, P), length=horizon)
     return Forecast(jnp.swapaxes(mean, 0, 1), jnp.swapaxes(cov, 0, 1))

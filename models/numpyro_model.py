@@ -14,10 +14,9 @@ from numpyro.distributions import constraints
 
 from .cohort import Cohort
 from .kalman.likelihood import log_likelihood
-from .kalman.prepare import Prepared, total
+from .kalman.prepare import Prepared
 from .params import LDSParams
-from .priors.base import Flat, Prior
-from .priors.hierarchical import HierarchicalPrior
+from .priors import Flat, Prior
 from .simulation import sample_paths
 
 
@@ -78,7 +77,7 @@ def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution
 def sample_params(
     cohort: Cohort,
     n_states: int,
-    prior: Prior | HierarchicalPrior,
+    prior: Prior,
     priors: Mapping[str, dist.Distribution] | None,
     held: Mapping[str, Any] | LDSParams | None,
 ) -> LDSParams:
@@ -105,7 +104,7 @@ def sample_params(
 def lds_model(
     cohort: Cohort,
     n_states: int,
-    prior: Prior | HierarchicalPrior = Flat(),  # noqa: B008, it is immutable
+    prior: Prior = Flat(),  # noqa: B008, it is immutable
     *,
     priors: Mapping[str, dist.Distribution] | None = None,
     held: Mapping[str, Any] | LDSParams | None = None,
@@ -120,7 +119,7 @@ def lds_model(
     """
     params = sample_params(cohort, n_states, prior, priors, held)
     if prepared is not None:
-        numpyro.factor("y", total(params, prepared))
+        numpyro.factor("y", prepared.log_likelihood(params))
         return
     with numpyro.plate("sequence", cohort.n_sequences):
         numpyro.sample("y", LDS(params, cohort), obs=jnp.asarray(cohort.y))
@@ -129,7 +128,7 @@ def lds_model(
 def explicit_lds_model(
     cohort: Cohort,
     n_states: int,
-    prior: Prior | HierarchicalPrior = Flat(),  # noqa: B008
+    prior: Prior = Flat(),  # noqa: B008
     *,
     priors: Mapping[str, dist.Distribution] | None = None,
     held: Mapping[str, Any] | LDSParams | None = None,

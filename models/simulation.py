@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Real
 
 from .cohort import Cohort
 from .params import LDSParams
@@ -15,7 +16,9 @@ from .params import LDSParams
 
 class Simulation(NamedTuple):
     cohort: Cohort
-    states: Array  # (N, T, l); rows past a sequence's length are the states that would have come
+    states: Real[
+        Array, "N T l"
+    ]  # rows past a sequence's length are the states that would have come
 
 
 def simulate(

@@ -7,48 +7,87 @@ adjoint r from its end to everything else, so that a pass over the sequences is 
 moderate size for each block instead of many tiny ones for each step.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Real
 
+from ..linalg import small_product as mul
+from ..linalg import sym, whitener
 from ..params import LDSParams
-from .linalg import small_product as mul
-from .linalg import sym, whitener
+from .derivative import fisher_rule
+from .statistics import ExpectedStatistics
 
 
 class Complete(NamedTuple):
-    """Sequences without gaps. Padding holds 0 and is left out of every sum by `inside`.
+    """Sequences without gaps, ready for the E-step. Padding holds 0 and is left out of every sum by `inside`.
 
-    `unit` is 1 for a sequence; the pseudo-sequences of `prepared.compress` start at unit · π1.
+    `unit` is 1 for a sequence; the pseudo-sequences of `prepare.compress` start at unit · π1, and only sums over them
+    mean something.
     """
 
-    y: Array  # (T, d, N)
-    inside: Array  # (T, N), 1 up to the sequence's length, 0 after
-    unit: Array  # (N,)
+    y: Real[Any, "T d N"]
+    inside: Real[Any, "T N"]  # 1 up to the sequence's length, 0 after
+    unit: Real[Any, " N"]
+    weights: Real[Any, " N"]  # how much each sequence counts in a sum
+    n_t: Real[Any, " T"]  # how many sequences reach step t, with their weights
+
+    def sequences(self, params: LDSParams, rule: bool = True) -> Array:
+        """Return log p(y_n | Ω) of each sequence, (N,); without the rule JAX differentiates through the scan."""
+        found = terms(params, self) if rule else _terms(self, forward(params, self))
+        return -0.5 * (found.squares + found.constants @ self.inside)
+
+    def log_likelihood(self, params: LDSParams) -> Array:
+        """Return Σ_n w_n log p(y_n | Ω)."""
+        return _total(self, terms(params, self))
+
+    def score(self, params: LDSParams) -> LDSParams:
+        """Return the gradient of `log_likelihood`."""
+        return jax.grad(self.log_likelihood)(params)
+
+    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
+        """Return the sums that EM needs."""
+        fwd, n_t = forward(params, self), self.n_t
+        z1, M1, S00, S10, Szz, Syz = moments(params, self, fwd)
+        return ExpectedStatistics(
+            n_sequences=n_t[0],
+            n_transitions=n_t[1:].sum(),
+            n_emissions=n_t.sum(),
+            z1=z1,
+            M1=sym(M1),
+            S00=sym(S00),
+            S10=S10,
+            S11=sym(Szz - M1),
+            Szz=sym(Szz),
+            Syz=Syz,
+            Syy=sym((self.y * self.weights @ self.y.mT).sum(0)),
+            log_likelihood=_total(self, _terms(self, fwd)),
+        )
 
 
 class Forward(NamedTuple):
     """Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
 
-    Pf: Array  # (B, b, l, l)
-    W: Array  # (B, b, d, d), whitener of the innovations, W S W' = I
-    V: Array  # (B, b, d, l), W C P: the gain is V'W
-    WC: Array  # (B, b, d, l)
-    AK: Array  # (B, b, l, d), from innovations to the next prediction
-    L: Array  # (B, b, l, l), A (I - K C)
-    logdet: Array  # (B, b), log |S_t|
-    m: Array  # (B, l, N), E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
-    e: Array  # (B, b d, N), whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
+    Pf: Real[Array, "B b l l"]
+    W: Real[Array, "B b d d"]  # whitener of the innovations, W S W' = I
+    V: Real[Array, "B b d l"]  # W C P: the gain is V'W
+    WC: Real[Array, "B b d l"]
+    AK: Real[Array, "B b l d"]  # from innovations to the next prediction
+    L: Real[Array, "B b l l"]  # A (I - K C)
+    logdet: Real[Array, "B b"]  # log |S_t|
+    m: Real[Array, "B l N"]  # E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
+    e: Real[Array, "B b*d N"]  # whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
 
 
 def block_length(T: int, l: int, d: int) -> int:
-    """Steps in a block: about this many take the fewest multiplications for each sequence."""
+    """Return how many steps a block has: about this many take the fewest multiplications for each sequence."""
     return min(T, max(1, (3 * l + d) // (2 * d)))
 
 
 def forward(params: LDSParams, data: Complete) -> Forward:
-    """One Riccati pass, then the means of all sequences."""
+    """Filter: one Riccati pass, then the means of all sequences."""
     A, C, Q, R, pi1, V1 = params
     T, d, N = data.y.shape
     l = A.shape[0]
@@ -91,50 +130,51 @@ def forward(params: LDSParams, data: Complete) -> Forward:
 
 
 def _stack(rows: list[Array], n: int) -> Array:
-    """Matrices (B, l, .) of the b steps of a block as (B, b, l, n), with zeros on the right."""
+    """Stack matrices (B, l, .) of the b steps of a block as (B, b, l, n), with zeros on the right."""
     return jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (0, n - x.shape[2])]) for x in rows], axis=1)
 
 
 def _cells(W: Array, left: int, right: int = 0) -> Array:
-    """W_j (B, b, i, d) at the columns of the cells of step j, among those of a block."""
+    """Place W_j (B, b, i, d) at the columns of the cells of step j, among those of a block."""
     b, d = W.shape[1], W.shape[3]
     pads = [[(0, 0), (0, 0), (left + j * d, right + (b - 1 - j) * d)] for j in range(b)]
     return jnp.stack([jnp.pad(W[:, j], pads[j]) for j in range(b)], axis=1)
 
 
 def _later(x: Array) -> Array:
-    """x shifted by one along the first axis, 0 at the end."""
+    """Shift x by one along the first axis, 0 at the end."""
     return jnp.concatenate([x[1:], jnp.zeros_like(x[:1])])
 
 
-def loglik(data: Complete, fwd: Forward) -> Array:
-    """log p(y_n), (N,): the sum of -½ (e'e + log |S| + d log 2π) over the steps of the sequence."""
-    return -0.5 * ((fwd.e**2).sum((0, 1)) + _constants(data, fwd) @ data.inside)
+class Terms(NamedTuple):
+    """What log-likelihoods are sums of: log p(y_n) = -½ (squares_n + Σ_t constants_t over the steps of n)."""
+
+    squares: Real[Array, " N"]  # Σ e'e of the whitened innovations
+    constants: Real[Array, " T"]  # log |S_t| + d log 2π
 
 
-def total(data: Complete, fwd: Forward, weights: Array, n_t: Array) -> Array:
-    """Σ_n w_n log p(y_n); n_t (T,) counts the sequences, with their weights, that reach step t."""
-    return -0.5 * ((fwd.e**2).sum((0, 1)) @ weights + _constants(data, fwd) @ n_t)
-
-
-def _constants(data: Complete, fwd: Forward) -> Array:
-    """(T,), log |S_t| + d log 2π"""
+def _terms(data: Complete, fwd: Forward) -> Terms:
     T, d, _ = data.y.shape
-    return fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
+    constants = fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
+    return Terms((fwd.e**2).sum((0, 1)), constants)
+
+
+def _total(data: Complete, found: Terms) -> Array:
+    return -0.5 * (found.squares @ data.weights + found.constants @ data.n_t)
 
 
 class Lifted(NamedTuple):
     """Matrices (B, b, ., n) that take x = (m, e, r) of a block, (B, n, N), to quantities of its steps."""
 
-    x: Array  # r is the adjoint that enters the block from its end
-    r: Array  # to r_t, what the data after step t says: E[e_{t+1} | y] = Q r_t
-    u: Array  # to u_t, likewise E[v_t | y] = R u_t
-    z: Array  # to z_t = E[z_t | y]
-    r0: Array  # (l, N)
+    x: Real[Array, "B n N"]  # r is the adjoint that enters the block from its end
+    r: Real[Array, "B b l n"]  # to r_t, what the data after step t says: E[e_{t+1} | y] = Q r_t
+    u: Real[Array, "B b d n"]  # to u_t, likewise E[v_t | y] = R u_t
+    z: Real[Array, "B b l n"]  # to z_t = E[z_t | y]
+    r0: Real[Array, "l N"]
 
 
 def backward(params: LDSParams, fwd: Forward) -> Lifted:
-    """Adjoint pass over the means: r_{t-1} = A'r_t + C'u_t with u_t = W'e_t - K'A'r_t."""
+    """Run the adjoint pass over the means: r_{t-1} = A'r_t + C'u_t with u_t = W'e_t - K'A'r_t."""
     A = params.A
     Pf, W, V, WC, AK, L, *_ = fwd
     B, b, d, l = V.shape
@@ -161,7 +201,7 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
 
 
 def information(fwd: Forward, n_t: Array) -> Array:
-    """Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
+    """Return Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
 
     Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with L = A (I - K C) and n_t = Σ_n w_n 1[T_n >= t]. The recursion is
     affine, so the sum over sequences that end at different times obeys it too, and one pass serves all.
@@ -179,15 +219,16 @@ def information(fwd: Forward, n_t: Array) -> Array:
 
 
 def score(
-    params: LDSParams, data: Complete, fwd: Forward, weights: Array, n_t: Array | None = None
+    params: LDSParams, data: Complete, fwd: Forward, cotangent: Terms
 ) -> tuple[LDSParams, Array]:
-    """Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
+    """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
 
-    n_t (T,) counts the sequences, with their weights, that reach step t; by default those of `data`.
+    The cotangent says what the weights w_n are, and how many sequences n_t, with their weights, reach step t.
 
     With E[e_{t+1} | y] = Q r_t and E[v_t | y] = R u_t the inverses of Q and R cancel from ∂/∂A = Q^-1 E Σ e_{t+1} z_t'
     and its like. The sequences enter through the moments of x, in which r, u and z are linear.
     """
+    weights, n_t = -2 * cotangent.squares, -2 * cotangent.constants
     A = params.A
     l = A.shape[0]
     x, r, u, z, r0 = backward(params, fwd)
@@ -196,7 +237,6 @@ def score(
     total = _sum(ru[..., l:], G, jnp.concatenate([z, ru], axis=2))
     z_part, ru_part = total[:, :l], total[:, l:]
 
-    n_t = data.inside @ weights if n_t is None else n_t
     Lam = information(fwd, n_t)
     Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
     K = V.mT @ W
@@ -216,14 +256,10 @@ def score(
     return grads, dy.reshape(B * b, d, -1)[: data.y.shape[0]]
 
 
-def moments(
-    params: LDSParams, data: Complete, fwd: Forward, weights: Array, n_t: Array
-) -> tuple[Array, ...]:
-    """The sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`.
-
-    n_t (T,) counts the sequences, with their weights, that reach step t.
-    """
+def moments(params: LDSParams, data: Complete, fwd: Forward) -> tuple[Array, ...]:
+    """Return the sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`."""
     A, C, Q, R, _, _ = params
+    weights, n_t = data.weights, data.n_t
     l = A.shape[0]
     b = fwd.V.shape[1]
     x, r, u, z, _ = backward(params, fwd)
@@ -263,11 +299,14 @@ def moments(
 
 
 def _sum(a: Array, G: Array, b: Array) -> Array:
-    """Σ_t a_t G b_t' with the G of the block."""
+    """Return Σ_t a_t G b_t' with the G of the block."""
     aG = a.reshape(a.shape[0], -1, a.shape[3]) @ G
     return (aG.reshape(*a.shape[:3], -1) @ b.mT).sum((0, 1))
 
 
 def _steps(x: Array, n_t: Array) -> Array:
-    """(B, b, ...) -> (T, ...)"""
+    """Reshape (B, b, ...) to (T, ...)."""
     return x.reshape(-1, *x.shape[2:])[: n_t.size]
+
+
+terms = fisher_rule(forward, _terms, score)

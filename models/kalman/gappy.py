@@ -9,32 +9,58 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Real
 
+from ..linalg import batched as mul
+from ..linalg import left, sym, tr, whitener
 from ..params import LDSParams
-from .linalg import batched as mul
-from .linalg import left, sym, tr, whitener
+from .derivative import fisher_rule
+from .statistics import ExpectedStatistics
 
 
 class Gappy(NamedTuple):
-    """Sequences with gaps. Padding counts as observed with y = 0, which keeps covariances bounded."""
+    """Sequences with gaps, ready for the E-step: B blocks of N sequences, which the functions below take one by one.
 
-    y: Array  # (T, d, N), 0 where missing or padding
-    inside: Array  # (T, N), 1 up to the sequence's length, 0 after
-    observed: Array  # (T, d, N), 1 where the cell was seen, and in the padding
+    Padding counts as observed with y = 0, which keeps covariances bounded.
+    """
+
+    y: Real[Array, "*b T d N"]  # 0 where missing or padding
+    inside: Real[Array, "*b T N"]  # 1 up to the sequence's length, 0 after
+    observed: Real[Array, "*b T d N"]  # 1 where the cell was seen, and in the padding
+    weights: Real[Array, "*b N"]  # how much each sequence counts in a sum
+
+    def sequences(self, params: LDSParams, rule: bool = True) -> Array:
+        """Return log p(y_n | Ω) of each sequence, (B N,); without the rule JAX differentiates through the scan."""
+        one = block_log_likelihood if rule else lambda params, x: loglik(x, forward(params, x))
+        return lax.map(lambda block: one(params, block), self).reshape(-1)
+
+    def log_likelihood(self, params: LDSParams) -> Array:
+        """Return Σ_n w_n log p(y_n | Ω)."""
+        return lax.map(lambda x: block_log_likelihood(params, x) @ x.weights, self).sum()
+
+    def score(self, params: LDSParams) -> LDSParams:
+        """Return the gradient of `log_likelihood`."""
+        return jax.grad(self.log_likelihood)(params)
+
+    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
+        """Return the sums that EM needs."""
+        parts = lax.map(lambda block: _statistics(params, block), self)
+        return jax.tree.map(lambda x: x.sum(0), parts)
 
 
 class Forward(NamedTuple):
     """Kalman filter: z_t | y_{1:t} ~ N(mf_t, Pf_t)."""
 
-    mf: Array  # (T, l, N)
-    Pf: Array  # (T, l, l, N)
-    Kt: Array  # (T, d, l, N), transposed gain K_t'
-    W: Array  # (T, d, d, N), whitener of the innovations, W S W' = I
-    e: Array  # (T, d, N), whitened innovations, 0 where missing and past the end
-    logdet: Array  # (T, N), log |S_t| of the observed cells
+    mf: Real[Array, "T l N"]
+    Pf: Real[Array, "T l l N"]
+    Kt: Real[Array, "T d l N"]  # transposed gain K_t'
+    W: Real[Array, "T d d N"]  # whitener of the innovations, W S W' = I
+    e: Real[Array, "T d N"]  # whitened innovations, 0 where missing and past the end
+    logdet: Real[Array, "T N"]  # log |S_t| of the observed cells
 
 
 def forward(params: LDSParams, data: Gappy) -> Forward:
+    """Filter the sequences of a block, each with covariances of its own."""
     A, C, Q, R, pi1, V1 = params
     N = data.y.shape[-1]
     eye = jnp.eye(C.shape[0], dtype=C.dtype)[..., None]
@@ -62,17 +88,22 @@ def forward(params: LDSParams, data: Gappy) -> Forward:
 
 
 def loglik(data: Gappy, fwd: Forward) -> Array:
-    """log p(y_n), (N,): the sum of -½ (e'e + log |S| + d_t log 2π) over the steps of the sequence."""
+    """Return log p(y_n), (N,): the sum of -½ (e'e + log |S| + d_t log 2π) over the steps of the sequence."""
     constant = fwd.logdet + data.observed.sum(1) * jnp.log(2 * jnp.pi)
     return -0.5 * ((fwd.e**2).sum((0, 1)) + (constant * data.inside).sum(0))
 
 
-def score(
+def score(params: LDSParams, data: Gappy, fwd: Forward, weights: Array) -> tuple[LDSParams, Array]:
+    """Return Σ_n w_n ∇ log p(y_n), and the gradients in y, (T, d, N)."""
+    return backward(params, data, fwd, weights)[:2]
+
+
+def backward(
     params: LDSParams, data: Gappy, fwd: Forward, weights: Array
 ) -> tuple[LDSParams, Array, tuple[Array, ...]]:
-    """Σ_n w_n ∇ log p(y_n), the gradients in y, and the moments (z1, M1, S00, S11, Szz) of the states.
+    """Return the score, the gradients in y, and the moments (z1, M1, S00, S11, Szz) of the states.
 
-    The adjoint recursions and the score of `shared`, with every sum taken on the way.
+    The adjoint recursions and the score of `complete`, with every sum taken on the way.
     """
     A, C = params.A, params.C
 
@@ -118,3 +149,37 @@ def score(
     (r, Lam, _, (z1, M1, grads, *others)), u = lax.scan(step, end, xs, reverse=True)
     V1 = 0.5 * (outer(r, r) - (Lam * weights).sum(-1))
     return grads._replace(pi1=r @ weights, V1=V1), -u * weights, (z1, M1, *others)
+
+
+def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
+    """Return the sums of a block, by Fisher's identity read backwards: the score holds them.
+
+    Σ E[e_t z_{t-1}'] = Q g_A, so S10 follows from S00; likewise, with Σ E[v_t v_t'] = n R + 2 R g_R R, the moments
+    of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score has taken their conditional
+    moments into account. M1 and S11 are not had in this way: 2 V1 g_V1 V1 multiplies rounding by V1².
+    """
+    A, C, Q, R, _, _ = params
+    weights = data.weights
+    fwd = forward(params, data)
+    grads, _, (z1, M1, S00, S11, Szz) = backward(params, data, fwd, weights)
+    n_transitions = data.inside[1:].sum(0) @ weights
+    n_emissions = (data.inside * data.observed.max(1)).sum(0) @ weights
+    ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
+    vv = n_emissions * R + 2 * R @ grads.R @ R
+    return ExpectedStatistics(
+        n_sequences=weights.sum(),
+        n_transitions=n_transitions,
+        n_emissions=n_emissions,
+        z1=z1,
+        M1=sym(M1),
+        S00=sym(S00),
+        S10=A @ S00 + ez,
+        S11=sym(S11),
+        Szz=sym(Szz),
+        Syz=C @ Szz + vz,
+        Syy=sym(C @ Szz @ C.T + vz @ C.T + C @ vz.T + vv),
+        log_likelihood=loglik(data, fwd) @ weights,
+    )
+
+
+block_log_likelihood = fisher_rule(forward, loglik, score)

@@ -1,30 +1,91 @@
-"""A cohort made ready for many evaluations, and its total log-likelihood.
+"""A cohort made ready for the E-step: the one place that asks whether it has gaps.
 
-What only needs sums over sequences (EM, the total log-likelihood and its gradient) need not visit every sequence
-of a cohort without gaps.
+Without gaps one covariance recursion serves all sequences (`complete`), and what needs only sums over sequences (EM,
+the total log-likelihood, its gradient) need not visit every sequence: they are compressed. With gaps every sequence
+has its own recursion (`gappy`), in blocks.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from ..cohort import Cohort
 from ..params import LDSParams
-from . import complete as shared
-from .breakdown import explain_breakdown
 from .complete import Complete
 from .gappy import Gappy
-from .likelihood import arrange, check_shapes, in_blocks, loglik
+from .statistics import ExpectedStatistics
 
-_MULTIPLE = 8
+_MULTIPLE = 8  # sequences are filled up to a multiple of this
+_BLOCK = 256  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
 
 
-def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
-    """Pseudo-sequences with the same sums, and how many real sequences reach each step.
+class Prepared(Protocol):
+    """Data ready for the E-step, a pytree of arrays. Who calls its methods need not know which kind it is."""
+
+    def log_likelihood(self, params: LDSParams) -> Array:
+        """Return Σ_n w_n log p(y_n | Ω), to be differentiated in the parameters only."""
+        ...
+
+    def score(self, params: LDSParams) -> LDSParams:
+        """Return the gradient of `log_likelihood`."""
+        ...
+
+    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
+        """Return the sums that EM needs."""
+        ...
+
+
+def prepare(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Prepared:
+    """Arrange a cohort once, for any number of E-steps.
+
+    The number of (pseudo-)sequences is filled up to a multiple of 8 by sequences of length 0, so that parts of a
+    cohort, such as folds, share their compiled programs.
+    """
+    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
+        data = _compressed(_Same(cohort))
+        sequences = (_fill(x, _MULTIPLE, xp=np) for x in data[:-1])
+        return Complete(*(jnp.asarray(x, dtype) for x in (*sequences, data.n_t)))
+    return arrange(cohort, dtype, weights, _MULTIPLE)
+
+
+def arrange(
+    cohort: Cohort, dtype: Any, weights: Array | None = None, multiple: int = 1
+) -> Complete | Gappy:
+    """Arrange every sequence as it is: time first, sequences last."""
+    y = jnp.moveaxis(jnp.asarray(cohort.y, dtype), 0, -1)  # (T, d, N)
+    N = y.shape[-1]
+    w = jnp.ones(N, dtype) if weights is None else jnp.asarray(weights, dtype)
+    within = jnp.arange(y.shape[0])[:, None] < jnp.asarray(cohort.lengths)  # (T, N)
+    inside = within.astype(dtype)
+    if cohort.complete:
+        fields = (_fill(x, multiple) for x in (y, inside, jnp.ones(N, dtype), w))
+        return Complete(*fields, n_t=inside @ w)
+    seen = jnp.moveaxis(jnp.asarray(cohort.mask), 0, -1)
+    observed = (seen | ~within[:, None]).astype(dtype)
+    filled = -(-N // multiple) * multiple
+    return in_blocks(Gappy(y, inside, observed, w), filled)
+
+
+def in_blocks(data: Gappy, n: int) -> Gappy:
+    """Cut sequences, filled up to n, into blocks along a new first axis.
+
+    What a block is filled up with are sequences of length 0 and weight 0.
+    """
+    size = min(n, _BLOCK)
+    blocks = -(-n // size)
+
+    def split(x, value=0.0):
+        x = _fill(x, blocks * size, value)
+        return jnp.moveaxis(x.reshape(*x.shape[:-1], blocks, size), -2, 0)
+
+    return Gappy(split(data.y), split(data.inside), split(data.observed, 1.0), split(data.weights))
+
+
+def compress(cohort: Cohort) -> Complete:
+    """Return pseudo-sequences with the same sums, as numpy arrays.
 
     States are linear in (1, y), so a cohort without gaps enters its sums only through Σ (1, y)(1, y)', for each length
     T_n apart. Where a length has more than T_n d + 1 sequences, the triangular factor of a QR of its rows
@@ -43,81 +104,14 @@ def compress(cohort: Cohort) -> tuple[Complete, np.ndarray]:
     inside = np.arange(T)[:, None] < length
     n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
     y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
-    host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0]  # not jax: it is cached
-    return Complete(*host), n_t
+    host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
+    return Complete(*host)  # not jax: it is cached
 
 
-class Prepared(NamedTuple):
-    """A cohort ready for E-steps: a pytree of arrays, so that one compiled program serves all of its size."""
-
-    data: Complete | Gappy  # with gaps: in blocks, along a first axis
-    weights: Array
-    n_t: Array | None  # (T,), how many sequences reach step t, for data without gaps
-
-
-def prepare(cohort: Cohort, dtype, weights: Array | None = None) -> Prepared:
-    """Arrange a cohort once, for any number of E-steps.
-
-    The number of (pseudo-)sequences is filled up to a multiple of 8 by sequences of length 0, so that parts of a
-    cohort, such as folds, share their compiled programs.
-    """
-    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
-        data, n_t = _compressed(_Same(cohort))
-        data = Complete(*(jnp.asarray(_fill(x, xp=np), dtype) for x in data))
-        return Prepared(data, jnp.asarray(np.ones(data.unit.shape), dtype), jnp.asarray(n_t, dtype))
-    w = jnp.ones(cohort.n_sequences, dtype) if weights is None else jnp.asarray(weights, dtype)
-    data, w = arrange(cohort, dtype), _fill(w)
-    if isinstance(data, Complete):
-        data = Complete(*map(_fill, data))
-        return Prepared(data, w, data.inside @ w)
-    data = Gappy(_fill(data.y), _fill(data.inside), _fill(data.observed, 1.0))
-    return Prepared(*in_blocks(data, w), n_t=None)
-
-
-def _fill(x: Array, value: float = 0.0, xp: Any = jnp) -> Array:
-    """The last axis, that of the sequences, up to a multiple."""
-    more = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _MULTIPLE)]
+def _fill(x: Any, multiple: int, value: float = 0.0, xp: Any = jnp) -> Any:
+    """Fill the last axis, that of the sequences, up to a multiple."""
+    more = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % multiple)]
     return xp.pad(x, more, constant_values=value)
-
-
-def total(params: LDSParams, prepared: Prepared) -> Array:
-    """Σ_n w_n log p(y_n | Ω) of a prepared cohort."""
-    data, weights, n_t = prepared
-    if isinstance(data, Complete):
-        return _total(params, data, weights, n_t)
-    return lax.map(lambda x: loglik(params, x[0]) @ x[1], (data, weights)).sum()
-
-
-@jax.custom_vjp
-def _total(params: LDSParams, data: Complete, weights: Array, n_t: Array) -> Array:
-    return _total_fwd(params, data, weights, n_t)[0]
-
-
-def _total_fwd(params, data, weights, n_t):
-    fwd = shared.forward(params, data)
-    return shared.total(data, fwd, weights, n_t), (params, data, weights, n_t, fwd)
-
-
-def _total_bwd(residuals, g):
-    params, data, weights, n_t, fwd = residuals
-    grads, _ = shared.score(params, data, fwd, g * weights, g * n_t)
-    return grads, *(jax.tree.map(jnp.zeros_like, x) for x in (data, weights, n_t))
-
-
-_total.defvjp(_total_fwd, _total_bwd)
-
-
-def total_log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
-    """Σ_n log p(y_n | Ω), the sum of `log_likelihood` and faster where sequences of one length are many.
-
-    It is to be differentiated in the parameters only.
-    """
-    check_shapes(params, cohort)
-    value = _total_jit(params, prepare(cohort, jnp.result_type(*params)))
-    return explain_breakdown(value, params, cohort)
-
-
-_total_jit = jax.jit(total)
 
 
 class _Same:
@@ -134,5 +128,5 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=8)
-def _compressed(same: _Same) -> tuple[Complete, np.ndarray]:
+def _compressed(same: _Same) -> Complete:
     return compress(same.cohort)

@@ -5,42 +5,43 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Real
 
 from ..cohort import Cohort
+from ..linalg import sym_last
 from ..params import LDSParams
 from . import gappy
 from .breakdown import explain_breakdown
-from .gappy import Gappy
-from .likelihood import arrange, check_shapes
+from .likelihood import check_shapes
 
 
 class Filtered(NamedTuple):
     """z_t | y_{1:t} and z_t | y_{1:t-1}. Past the end of a sequence both are its forecast."""
 
-    mean: Array  # (N, T, l)
-    cov: Array  # (N, T, l, l)
-    predicted_mean: Array  # (N, T + 1, l), of steps 1..T + 1
-    predicted_cov: Array  # (N, T + 1, l, l)
-    log_likelihood: Array  # (N,)
+    mean: Real[Array, "N T l"]
+    cov: Real[Array, "N T l l"]
+    predicted_mean: Real[Array, "N T+1 l"]  # of steps 1..T + 1
+    predicted_cov: Real[Array, "N T+1 l l"]
+    log_likelihood: Real[Array, " N"]
 
 
 class Smoothed(NamedTuple):
     """z_t | y_{1:T_n}. Past the end of a sequence it is its forecast."""
 
-    mean: Array  # (N, T, l)
-    cov: Array  # (N, T, l, l)
-    cross_cov: Array  # (N, T - 1, l, l), Cov[z_{t+1}, z_t | y]
-    log_likelihood: Array  # (N,)
+    mean: Real[Array, "N T l"]
+    cov: Real[Array, "N T l l"]
+    cross_cov: Real[Array, "N T-1 l l"]  # Cov[z_{t+1}, z_t | y]
+    log_likelihood: Real[Array, " N"]
 
 
 def kalman_filter(params: LDSParams, cohort: Cohort) -> Filtered:
-    """p(z_t | y_{1:t}), p(z_t | y_{1:t-1}) and log p(y) of each sequence."""
+    """Return p(z_t | y_{1:t}), p(z_t | y_{1:t-1}) and log p(y) of each sequence."""
     check_shapes(params, cohort)
     return explain_breakdown(_filter(params, cohort), params, cohort)
 
 
 def kalman_smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
-    """p(z_t | y_{1:T_n}) of each sequence, by the Rauch-Tung-Striebel recursion.
+    """Return p(z_t | y_{1:T_n}) of each sequence, by the Rauch-Tung-Striebel recursion.
 
     With J_t = P_{t|t} A' P_{t+1|t}^-1 the covariance is written as a sum of squares, which stays definite:
     P_{t|T} = (I - J A) P_{t|t} (I - J A)' + J (Q + P_{t+1|T}) J'.
@@ -53,14 +54,13 @@ def kalman_smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
 def _filter(params: LDSParams, cohort: Cohort) -> Filtered:
     params = LDSParams(*(jnp.asarray(x) for x in params))
     A, Q = params.A, params.Q
-    data = _padding_missing(arrange(cohort, jnp.result_type(*params)), cohort)
+    data = _with_missing_ends(cohort, jnp.result_type(*params))
     fwd = gappy.forward(params, data)
     mean, cov = jnp.moveaxis(fwd.mf, -1, 0), jnp.moveaxis(fwd.Pf, -1, 0)
     N = mean.shape[0]
     first_mean = jnp.broadcast_to(params.pi1, (N, 1, *params.pi1.shape))
     first_cov = jnp.broadcast_to(params.V1, (N, 1, *params.V1.shape))
-    predicted_cov = A @ cov @ A.T
-    predicted_cov = 0.5 * (predicted_cov + predicted_cov.mT) + Q
+    predicted_cov = sym_last(A @ cov @ A.T) + Q
     return Filtered(
         mean,
         cov,
@@ -70,10 +70,11 @@ def _filter(params: LDSParams, cohort: Cohort) -> Filtered:
     )
 
 
-def _padding_missing(data, cohort: Cohort) -> Gappy:
-    """Past its end a sequence has no observations, so that filter and smoother forecast there."""
-    mask = jnp.moveaxis(jnp.asarray(cohort.mask), 0, -1).astype(data.y.dtype)
-    return Gappy(data.y, data.inside, mask)
+def _with_missing_ends(cohort: Cohort, dtype) -> gappy.Gappy:
+    """Arrange a cohort with nothing observed past a sequence's end, so that filter and smoother forecast there."""
+    y, mask = (jnp.moveaxis(jnp.asarray(x), 0, -1).astype(dtype) for x in (cohort.y, cohort.mask))
+    inside = jnp.arange(y.shape[0])[:, None] < jnp.asarray(cohort.lengths)
+    return gappy.Gappy(y, inside.astype(dtype), mask, jnp.ones(y.shape[-1], dtype))
 
 
 @jax.jit
@@ -87,9 +88,9 @@ def _smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
         J = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(P_next), True), A @ Pf).mT
         F = jnp.eye(A.shape[0], dtype=A.dtype) - J @ A
         cross = P @ J.mT
-        P = F @ Pf @ F.mT + J @ (Q + P) @ J.mT
+        P = sym_last(F @ Pf @ F.mT + J @ (Q + P) @ J.mT)
         z = mf + (J @ (z - m_next)[..., None])[..., 0]
-        return (z, 0.5 * (P + P.mT)), (z, 0.5 * (P + P.mT), cross)
+        return (z, P), (z, P, cross)
 
     def time_first(x):
         return jnp.swapaxes(x, 0, 1)

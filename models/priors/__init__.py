@@ -1,7 +1,11 @@
-"""Priors on the transition matrix A."""
+"""Priors on the transition matrix A: one object, read by NUTS as a distribution and by MAP-EM as a penalty."""
 
-from .base import Flat, GroupLaplace, Laplace, Prior
+from .base import Penalty, Piece, Prior, as_penalty
+from .distribution import PriorDistribution
+from .flat import Flat
+from .group import GroupLaplace
 from .hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
+from .laplace import Laplace
 
 __all__ = [
     "Flat",
@@ -10,5 +14,9 @@ __all__ = [
     "HierarchicalPrior",
     "Horseshoe",
     "Laplace",
+    "Penalty",
+    "Piece",
     "Prior",
+    "PriorDistribution",
+    "as_penalty",
 ]

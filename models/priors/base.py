@@ -1,325 +1,222 @@
-"""Priors on the transition matrix A: a penalty with a prox to MAP-EM, a distribution to NUTS.
+"""What a prior on the transition matrix A answers: to NUTS as a distribution, to MAP-EM as a penalty.
 
-One object has both readings, so that the two cannot disagree. Each prior is a sum over blocks g
-of A, its entries, rows or columns:
-
-    −log p(A) = Σ_g beta_g ‖A_g‖₂ − log constant
-
-A block with beta = 0 is free: flat, improper. One with beta = ∞ is forced to zero: a point mass.
-Neither has a constant, so `log_prob` is a density over the other blocks.
+`Prior` is what NUTS asks. `Penalty` adds what MAP-EM asks of the same object, so that the two can never disagree on
+what they sample and maximise. The page docs/architecture.md shows how to write one.
 """
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax import Array, lax, random
-from numpyro.distributions import Distribution, biject_to, constraints, transforms
-from numpyro.util import not_jax_tracer
+from jax import Array
+from jaxtyping import Real
+
+Symmetry = Literal["none", "signs", "signed permutations"]
+Blocks = Literal["entries", "rows", "columns", "matrix"]
+
+_KINDS: dict[str, type["Prior"]] = {}  # by name, for files
+
+
+def _is_static(field: Any, value: Any) -> bool:
+    return field.metadata.get("static", False) or value is None or isinstance(value, str | bool)
+
+
+def _flatten(prior: Any) -> tuple[tuple, tuple]:
+    named = [(field, getattr(prior, field.name)) for field in fields(prior)]
+    static = tuple((f.name, x) for f, x in named if _is_static(f, x))
+    moving = [(f.name, x) for f, x in named if not _is_static(f, x)]
+    return tuple(x for _, x in moving), (tuple(name for name, _ in moving), static)
+
+
+def _unflatten(cls: type, aux: tuple, leaves: Any) -> Any:
+    """Rebuild a prior without `__post_init__`, which would refuse JAX's placeholders and stacks."""
+    prior = object.__new__(cls)
+    for name, value in (*zip(aux[0], leaves, strict=True), *aux[1]):
+        object.__setattr__(prior, name, value)
+    return prior
 
 
 class Prior:
-    """What the priors share. A is (l, l), or a batch (..., l, l)."""
+    """A prior on A, (l, l). A subclass is a frozen dataclass, and with that a pytree.
 
-    beta: Any
-    _axis: int | None = None  # the axis along which a block extends; None: each entry is a block
+    Its fields are numbers and arrays, which a compiled program takes as arguments, and texts or switches, which are
+    compiled in (a field with metadata {"static": True} is, whatever it holds).
+    """
 
-    def value(self, A) -> Array:
-        """The penalty Σ_g beta_g ‖A_g‖₂, (...). Its gradient takes 0 where A_g = 0."""
-        beta, norms = self._blocks(A)
-        # Not the product alone: ∞ · 0 is NaN, and so would be its gradient.
-        return jnp.sum(jnp.where(norms == 0, 0.0, beta) * norms, axis=(-2, -1))
-
-    def prox(self, A, step: Any = 1.0) -> Array:
-        """argmin_X ½‖X − A‖²_F + step · value(X): blockwise soft threshold, with exact zeros.
-
-        X_g = A_g max(0, 1 − step beta_g / ‖A_g‖₂). `step` is one number, or one for each block.
-        A block with beta = ∞ is zero whatever the step.
-        """
-        A = _floating(A)
-        beta, norms = self._blocks(A)
-        forced = jnp.isinf(beta)
-        step = jnp.broadcast_to(jnp.asarray(step, A.dtype), norms.shape)
-        threshold = jnp.where(forced, jnp.inf, step * jnp.where(forced, 0.0, beta))
-        kept = norms > threshold
-        shrink = jnp.where(kept, (norms - threshold) / jnp.where(kept, norms, 1.0), 0.0)
-        X = A * shrink  # a product, so that NaN in A stays visible
-        return jnp.where(X == 0, 0.0, X)  # no −0.0
-
-    def log_prob(self, A) -> Array:
-        """log p(A), (...)."""
-        A = _floating(A)
-        return self.log_constant(A.shape[-1]).astype(A.dtype) - self.value(A)
-
-    def log_constant(self, n_states: int) -> Array:
-        """Σ_g log [ beta_g^k Γ(k/2) / (2 π^{k/2} Γ(k)) ] over 0 < beta_g < ∞, blocks of size k.
-
-        One over (surface of the unit sphere · ∫ r^{k−1} exp(−beta r) dr); beta / 2 for k = 1.
-        """
-        beta, _ = self._blocks(jnp.zeros((n_states, n_states)))
-        k = 1 if self._axis is None else n_states
-        unit = math.lgamma(k / 2) - math.log(2) - k / 2 * math.log(math.pi) - math.lgamma(k)
-        proper = (beta > 0) & (beta < jnp.inf)
-        return jnp.sum(jnp.where(proper, k * jnp.log(jnp.where(proper, beta, 1.0)) + unit, 0.0))
-
-    def forced(self, n_states: int) -> np.ndarray:
-        """Which entries of A must be zero, (l, l); beta must be concrete."""
-        shape = (n_states, n_states)
-        with jax.ensure_compile_time_eval():
-            return np.isinf(np.broadcast_to(self._blocks(jnp.zeros(shape))[0], shape))
-
-    @property
-    def is_proper(self) -> bool:
-        """Whether no block is free; beta must be concrete."""
-        return bool(np.all(np.asarray(self.beta) > 0))
-
-    def scaled(self, factor) -> "Prior":
-        """The prior with factor · beta, factor > 0: free stays free, forced stays forced."""
-        return replace(self, beta=factor * self.beta)  # type: ignore[type-var]
-
-    def distribution(self, n_states: int | None = None) -> "PriorDistribution":
-        """The NumPyro distribution of A; n_states is needed where beta is a number."""
-        if n_states is None:
-            if not jnp.ndim(self.beta):
-                raise ValueError("n_states is None; give it, as beta is one number and has no size")
-            n_states = jnp.shape(self.beta)[-1]
-        return PriorDistribution(self, n_states)
+    is_proper: bool | Any = True  # whether it integrates to a finite value
+    site_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # dimensions of sites other than A
+    symmetry: Symmetry | Any = "none"  # which relabellings of the states leave the density as it is
 
     def site(self, n_states: int) -> Array:
-        """The site `A` of a NumPyro model."""
+        """Sample A, or what it is made of, within a NumPyro model; the value A is at site `A`."""
+        raise NotImplementedError
+
+    def start(self, A) -> dict[str, Any]:
+        """Return values of the sampled sites at which A has the given value."""
+        raise NotImplementedError
+
+    def log_prob(self, A) -> Array:
+        """Return log p(A); a prior with sites of its own has none in closed form."""
+        raise NotImplementedError(f"{type(self).__name__} has no density of A in closed form")
+
+    def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
+        """Return the NumPyro distribution of A, for a prior that is one."""
+        raise NotImplementedError(f"{type(self).__name__} is not one distribution of A")
+
+    def forced(self, n_states: int) -> np.ndarray:
+        """Tell which entries of A, (l, l), the prior forces to be zero."""
+        return np.zeros((n_states, n_states), bool)
+
+    def curvature(self, n_states: int) -> np.ndarray | None:
+        """Return what kinks of -log p(A) add to the diagonal of a mass matrix, (l, l).
+
+        A kink has no second derivative; one over the variance is its stand-in. None: unknown, and NUTS adapts its
+        mass matrix during warm-up.
+        """
+        return None
+
+    def relabelled(self, sites: Mapping[str, np.ndarray], W: np.ndarray) -> dict[str, np.ndarray]:
+        """Return sites other than A in the states Wz, for draws (n, ...) and signed permutations W (n, l, l)."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a JSON file has to say of this prior."""
+        found: dict[str, Any] = {"kind": type(self).__name__}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            plain = value is None or isinstance(value, str | bool)
+            found[field.name] = value if plain else np.asarray(value).tolist()
+        return found
+
+    @staticmethod
+    def from_dict(found: Mapping[str, Any]) -> "Prior":
+        """Return the prior that `to_dict` described; an unknown kind is an error."""
+        kind, known = found.get("kind"), {k: cls for k, cls in _KINDS.items() if is_dataclass(cls)}
+        if kind not in known:
+            raise ValueError(
+                f"a prior of the kind {kind!r} is not known; known are {', '.join(sorted(known))}. If it is your own, "
+                "import the file that defines it first"
+            )
+        cls = known[kind]
+        wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        given = {name: value for name, value in found.items() if name != "kind"}
+        odd = [k for k, v in given.items() if k not in wanted and getattr(cls, k, None) != v]
+        if odd or wanted - given.keys():
+            raise ValueError(f"{kind} is described by {sorted(given)}; it has {sorted(wanted)}")
+        values = {k: np.array(given[k]) if isinstance(given[k], list) else given[k] for k in wanted}
+        return cls(**values)
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        known = _KINDS.get(cls.__name__)
+        ours = __name__.rpartition(".")[0]
+        if (
+            known is not None
+            and known.__module__.startswith(ours)
+            and cls.__module__ != known.__module__
+        ):
+            raise TypeError(f"there is a prior named {cls.__name__} already; choose another name")
+        _KINDS[cls.__name__] = cls
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda aux, x: _unflatten(cls, aux, x))
+
+
+class Piece(NamedTuple):
+    """A part of the matrices A in which a penalty is smooth: bounds of each entry, and the penalty between them."""
+
+    lower: Real[np.ndarray, "l l"]  # an entry that stays at zero has both bounds there
+    upper: Real[np.ndarray, "l l"]
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]]  # A -> value and gradient (l, l)
+
+
+class Penalty(Prior):
+    """A prior with p(A) ∝ exp(-value(A)), convex in A, with a proximal map.
+
+    `value`, `prox` and `log_constant` are all that plain MAP-EM and NUTS need. The others make more of it: `piece` for
+    quasi-Newton steps, `scaled` and `beta_max` for a regularisation path, `sample` for draws from the prior,
+    `blocks` for larger steps, `symmetry` and `curvature` for alignment and NUTS.
+    """
+
+    is_flat: ClassVar[bool] = False  # whether the penalty is 0 for every A
+    blocks: Blocks | Any = (
+        "matrix"  # the parts of A over which it sums: `prox` takes a step for each
+    )
+
+    def value(self, A) -> Array:
+        """Return the penalty of A, -log p(A) up to a constant."""
+        raise NotImplementedError
+
+    def prox(self, A, step: Any = 1.0) -> Array:
+        """Return argmin_X ½‖X - A‖²_F + step · value(X), zeros exact; `step` is a number, or one a block."""
+        raise NotImplementedError
+
+    def log_constant(self, n_states: int) -> Array:
+        """Return the constant: log p(A) = log_constant - value(A)."""
+        raise NotImplementedError
+
+    def log_prob(self, A) -> Array:
+        """Return log p(A)."""
+        return self.log_constant(np.shape(A)[-1]) - self.value(A)
+
+    def penalised(self, n_states: int) -> np.ndarray:
+        """Tell which entries of A, (l, l), the penalty pulls to zero; the others are free."""
+        return np.full((n_states, n_states), not self.is_flat)
+
+    def piece(self, A: np.ndarray, pull: np.ndarray) -> Piece:
+        """Return the smooth piece of the penalty around A; `pull` says to which side a zero entry would leave."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `piece`, which quasi-Newton steps need: define it, or give accelerate=False"
+        )
+
+    def scaled(self, factor: float) -> "Penalty":
+        """Return the prior whose penalty is `factor` times this one's."""
+        raise NotImplementedError(f"{type(self).__name__} has no `scaled`, which a path needs")
+
+    def beta_max(self, gradient: Array) -> Array:
+        """Return the least factor at which `scaled(factor)` holds A at zero against ∇g(0) = gradient, (l, l)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `beta_max`, which a path needs: define it, or give betas"
+        )
+
+    def expanded(self, n_states: int, dtype: Any) -> "Penalty":
+        """Return the same penalty with parameters of full size, so that all its forms share a compiled program."""
+        return self
+
+    def sample(
+        self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
+    ) -> Array:
+        """Return draws of A, sample_shape + (l, l)."""
+        raise NotImplementedError(f"{type(self).__name__} has no `sample`: it cannot be drawn from")
+
+    def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
+        """Return the NumPyro distribution of A; `forced` gives the zeros where they cannot be read under jit."""
+        from .distribution import PriorDistribution
+
+        if n_states is None:
+            raise ValueError("n_states is None; give it, as the prior alone has no size")
+        return PriorDistribution(self, n_states, forced)
+
+    def site(self, n_states: int) -> Array:
+        """Sample the site `A` of a NumPyro model."""
         A: Any = numpyro.sample("A", self.distribution(n_states))
         return A
 
     def start(self, A) -> dict[str, Any]:
-        """Values of the sites for a given A."""
+        """Return the value of site `A`."""
         return {"A": A}
 
-    def sample(self, key, n_states: int | None = None, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws of A, sample_shape + (l, l)."""
-        return self.distribution(n_states).sample(key, sample_shape)
 
-    def _blocks(self, A) -> tuple[Array, Array]:
-        """beta and ‖A_g‖₂ of every block, both (..., l, l), (..., l, 1) or (..., 1, l)."""
-        A = _floating(A)
-        norms = jnp.abs(A) if self._axis is None else _norm(A, self._axis)
-        beta = jnp.asarray(self.beta, A.dtype)  # A decides the precision
-        if beta.ndim and beta.shape[-1] != A.shape[-1]:
-            raise ValueError(f"beta has shape {beta.shape}, which does not fit A, {A.shape}")
-        if self._axis is not None and beta.ndim == 1:
-            beta = jnp.expand_dims(beta, self._axis)
-        return jnp.broadcast_to(beta, norms.shape), norms
-
-
-@dataclass(frozen=True, eq=False)
-class Flat(Prior):
-    """p(A) ∝ 1, every entry free: OLDS."""
-
-    beta = 0.0
-
-    def scaled(self, factor) -> "Flat":
-        return self
-
-
-@dataclass(frozen=True, eq=False)
-class Laplace(Prior):
-    """A_ij ~ Laplace(0, 1/beta_ij), independent: SLDS, equation 4 of the paper.
-
-    beta is a number, or (l, l) with 0 for a free entry and ∞ for one that must be zero.
-
-    >>> prior = Laplace(2.0)
-    >>> A = np.array([[0.5, -0.25], [0.0, 1.0]])
-    >>> float(prior.value(A))  # the penalty
-    3.5
-    >>> np.asarray(prior.prox(A, step=0.125)).tolist()  # its soft threshold, by 2 · 0.125
-    [[0.25, 0.0], [0.0, 0.75]]
-    """
-
-    beta: Any
-
-    def __post_init__(self):
-        object.__setattr__(self, "beta", _checked(self.beta, ndim=2))
-
-
-@dataclass(frozen=True, eq=False)
-class GroupLaplace(Prior):
-    """p(A) ∝ exp(−Σ_i beta_i ‖A_i‖₂) over the rows or columns A_i, which vanish as a whole.
-
-    Row i is what drives state i, column i is what state i drives.
-    beta is a number, or (l,) with 0 for a free group and ∞ for one that must be zero.
-    """
-
-    beta: Any
-    by: Literal["rows", "columns"]
-
-    def __post_init__(self):
-        object.__setattr__(self, "beta", _checked(self.beta, ndim=1))
-        if self.by not in ("rows", "columns"):
-            raise ValueError(f"by is {self.by!r}; it must be 'rows' or 'columns'")
-
-    @property
-    def _axis(self) -> int:  # type: ignore[override]
-        return -1 if self.by == "rows" else -2
-
-
-class PriorDistribution(Distribution):
-    """A `Prior` as a NumPyro distribution over matrices (l, l).
-
-    With forced zeros the support is the matrices of that pattern: NUTS moves the free entries only,
-    and the site still holds the whole A. Where beta is traced its pattern cannot be read: the
-    support is every real matrix, and `log_prob` is −∞ off the pattern, unless `forced` (l, l) gives it.
-    """
-
-    pytree_data_fields = ("prior", "_support")
-
-    def __init__(
-        self, prior: Prior, n_states: int, forced=None, *, validate_args: bool | None = None
-    ):
-        shape = (n_states, n_states)
-        self.prior, self._support = prior, constraints.real_matrix
-        if forced is None and not_jax_tracer(prior.beta):
-            forced = prior.forced(n_states)
-        if forced is not None and np.any(forced):
-            self._support = _ZeroPattern(forced)
-        super().__init__((), shape, validate_args=validate_args)
-
-    def log_prob(self, value, intermediates=None) -> Array:
-        return self.prior.log_prob(value)
-
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Each block has a uniform direction and a radius ~ Gamma(k, beta)."""
-        prior, shape = self.prior, (*sample_shape, *self.event_shape)
-        if not_jax_tracer(prior.beta) and not prior.is_proper:
-            # The type of error on which NumPyro's initialisation falls back to a uniform start.
-            raise NotImplementedError(
-                f"{type(prior).__name__} with a beta of 0 is flat, and cannot be sampled: "
-                "give every entry a beta > 0, or give A itself"
-            )
-        if prior._axis is None:
-            X = random.laplace(key, shape)
-            beta, _ = prior._blocks(X)
-        else:
-            direction, radius = random.split(key)
-            X = random.normal(direction, shape)
-            beta, norms = prior._blocks(X)
-            X = X / jnp.where(norms == 0, 1.0, norms)
-            # Gamma(k) as a sum of k exponentials: random.gamma takes seconds to compile.
-            X = X * random.exponential(radius, shape).sum(prior._axis, keepdims=True)
-        return jnp.where(jnp.isinf(beta), 0.0, X / beta)
-
-
-class _ZeroPattern(constraints.Constraint):
-    """Real matrices (l, l) that are zero where `forced` (l, l) is true."""
-
-    event_dim = 2
-
-    def __init__(self, forced):
-        self.n_states = len(forced)
-        self.free = tuple(np.flatnonzero(~np.asarray(forced)).tolist())  # compares by value
-
-    @property
-    def index(self):
-        return np.array(self.free, int)
-
-    def __call__(self, x):
-        rest = np.delete(np.arange(self.n_states**2), self.index)
-        flat = jnp.reshape(x, (*jnp.shape(x)[:-2], -1))
-        return jnp.isfinite(flat).all(-1) & (flat[..., rest] == 0).all(-1)
-
-    def eq(self, other, static=False):
-        return isinstance(other, _ZeroPattern) and vars(self) == vars(other)
-
-    def tree_flatten(self):
-        return (), ((), dict(vars(self)))
-
-
-@biject_to.register(_ZeroPattern)
-class _ScatterTransform(transforms.Transform):
-    """The free entries of A, a vector (m,), to A (l, l) with zeros elsewhere; log |det| = 0."""
-
-    domain = constraints.real_vector  # type: ignore[assignment]
-    codomain = property(lambda self: self.pattern)  # type: ignore[assignment]
-
-    def __init__(self, pattern: _ZeroPattern):
-        self.pattern = pattern
-
-    def __call__(self, x):
-        flat = jnp.zeros((*x.shape[:-1], self.pattern.n_states**2), x.dtype)
-        return flat.at[..., self.pattern.index].set(x).reshape(self.forward_shape(x.shape))
-
-    def _inverse(self, y):
-        return jnp.reshape(y, (*jnp.shape(y)[:-2], -1))[..., self.pattern.index]
-
-    def log_abs_det_jacobian(self, x, y, intermediates=None):
-        return jnp.zeros(jnp.shape(x)[:-1])
-
-    def forward_shape(self, shape):
-        return (*shape[:-1], self.pattern.n_states, self.pattern.n_states)
-
-    def inverse_shape(self, shape):
-        return (*shape[:-2], len(self.pattern.free))
-
-    def eq(self, other, static=False):
-        return isinstance(other, _ScatterTransform) and self.pattern.eq(other.pattern)
-
-    def tree_flatten(self):
-        return (self.pattern,), (("pattern",), {})
-
-
-def _floating(A) -> Array:
-    A = jnp.asarray(A)
-    return A.astype(jnp.result_type(A, float))
-
-
-def _norm(A: Array, axis: int) -> Array:
-    """‖·‖₂ along an axis, which stays with size 1; gradient 0 at 0."""
-    # Relative to the largest entry: squares of small entries would underflow to a false zero.
-    largest = lax.stop_gradient(jnp.abs(A).max(axis, keepdims=True))
-    zero = largest == 0
-    squares = jnp.sum((A / jnp.where(zero, 1.0, largest)) ** 2, axis, keepdims=True)
-    return largest * jnp.sqrt(jnp.where(zero, 1.0, squares))
-
-
-def _checked(beta, ndim: int):
-    """beta as a float, or as an array with `ndim` equal axes; its values unless it is traced."""
-    if not isinstance(beta, jax.Array):
-        try:
-            beta = np.array(beta, float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"beta is {beta!r}; give a number or an array of numbers") from error
-    shape = beta.shape
-    if shape and (len(shape) != ndim or len(set(shape)) != 1 or 0 in shape):
-        wanted = "(l, l)" if ndim == 2 else "(l,)"
-        raise ValueError(f"beta has shape {shape}; give a number or an array {wanted}")
-    if not_jax_tracer(beta):
-        host = np.asarray(beta)
-        bad = np.argwhere(~(host >= 0))  # NaN too
-        if len(bad):
-            at = tuple(bad[0].tolist())
-            where = f" at index {at}" if at else ""
-            raise ValueError(f"beta is {host[at]}{where}; it must be 0 or more, and may be inf")
-    # A number is kept as one kind of leaf, which prints as it was written.
-    return float(beta) if isinstance(beta, np.ndarray) and not shape else beta
-
-
-def register(cls, data: tuple[str, ...], meta: tuple[str, ...] = ()) -> None:
-    """A pytree rebuilt without `__post_init__`, which rejects JAX's placeholders and stacks."""
-
-    def flatten(prior):
-        return tuple(getattr(prior, n) for n in data), tuple(getattr(prior, n) for n in meta)
-
-    def unflatten(aux, leaves):
-        prior = object.__new__(cls)
-        for name, leaf in zip(data + meta, (*leaves, *aux), strict=True):
-            object.__setattr__(prior, name, leaf)
+def as_penalty(prior: Any) -> Penalty:
+    """Return a prior that can be maximised, or raise an error that says which can."""
+    if isinstance(prior, Penalty):
         return prior
-
-    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
-
-
-register(Flat, ())
-register(Laplace, ("beta",))
-register(GroupLaplace, ("beta",), ("by",))
+    if isinstance(prior, Prior):
+        raise TypeError(
+            f"prior is {prior!r}, which only NUTS can read; for a MAP fit give Flat(), Laplace(beta) or "
+            "GroupLaplace(beta, by), and this one to sample_posterior"
+        )
+    raise TypeError(
+        f"prior is {prior!r}; give Flat(), Laplace(beta), GroupLaplace(beta, by) or a Penalty of your own"
+    )

@@ -7,25 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
 
-from .base import Laplace, register
+from .base import Prior
+from .laplace import Laplace
+
+_ENTRIES = ("state", "from_state")
 
 
-class HierarchicalPrior:
-    """A prior that is a few sites of a NumPyro model instead of one."""
+class HierarchicalPrior(Prior):
+    """A prior that is a few sites of a NumPyro model instead of one: A is a deterministic site made of them."""
 
-    def site(self, n_states: int) -> Array:
-        """Sample what A is made of, and record A as a deterministic site."""
-        raise NotImplementedError
-
-    def start(self, A) -> dict[str, Any]:
-        """Values of the sites for a given A."""
-        raise NotImplementedError
-
-    is_proper = True
+    symmetry = "signed permutations"
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,7 @@ class GammaLaplace(HierarchicalPrior):
 
     shape: float
     rate: float
+    site_dims = {"A_unit": _ENTRIES}
 
     def __post_init__(self):
         _positive(self, "shape", "rate")
@@ -51,6 +48,9 @@ class GammaLaplace(HierarchicalPrior):
         beta = jnp.asarray(self.shape / self.rate, jnp.asarray(A).dtype)
         return {"beta": beta, "A_unit": A * beta}
 
+    def relabelled(self, sites, W) -> dict[str, np.ndarray]:
+        return {"A_unit": _moved(sites["A_unit"], W)}
+
 
 @dataclass(frozen=True)
 class Horseshoe(HierarchicalPrior):
@@ -62,6 +62,7 @@ class Horseshoe(HierarchicalPrior):
 
     scale: float = 0.1
     slab: float = 1.0
+    site_dims = {"A_unit": _ENTRIES, "lambda": _ENTRIES}
 
     def __post_init__(self):
         _positive(self, "scale", "slab")
@@ -87,6 +88,17 @@ class Horseshoe(HierarchicalPrior):
             "A_unit": A / (tau * _regularised(lam, tau, c2)),
         }
 
+    def relabelled(self, sites, W) -> dict[str, np.ndarray]:
+        return {
+            "A_unit": _moved(sites["A_unit"], W),
+            "lambda": _moved(sites["lambda"], np.abs(W)),  # scales have no sign
+        }
+
+
+def _moved(X: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Return W X W' of every draw."""
+    return W @ X @ W.swapaxes(-1, -2)
+
 
 def _regularised(lam, tau, c2):
     return lam * jnp.sqrt(c2 / (c2 + (tau * lam) ** 2))
@@ -97,7 +109,3 @@ def _positive(prior, *names: str) -> None:
         value = getattr(prior, name)
         if not (isinstance(value, int | float) and value > 0 and jnp.isfinite(value)):
             raise ValueError(f"{name} is {value!r}; it must be a positive number")
-
-
-register(GammaLaplace, ("shape", "rate"))
-register(Horseshoe, ("scale", "slab"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sparse_lds.models.params import (
+from sparse_lds.models import (
     LDSParams,
     canonical_scaling,
     change_basis,

@@ -18,7 +18,7 @@ from sparse_lds.models import (
     plain_log_likelihood,
     total_log_likelihood,
 )
-from sparse_lds.models.kalman.likelihood import arrange, loglik
+from sparse_lds.models.kalman.prepare import arrange
 
 MORE_CHANNELS = Shape(2, 3, 3, 6)
 MORE_STATES = Shape(4, 2, 3, 5)
@@ -58,7 +58,7 @@ def by_autodiff(params, cohort, weights):
 
 @jax.jit
 def in_arranged_data(params, data, weights):
-    return jax.vjp(lambda x: loglik(params, x), data)[1](weights)[0]
+    return jax.vjp(lambda x: x.sequences(params), data)[1](weights)[0]
 
 
 def close_params(close, group, grads, wanted, rtol=1e-9):

@@ -20,8 +20,8 @@ from sparse_lds.models import (
     log_likelihood,
     plain_log_likelihood,
 )
-from sparse_lds.models.kalman import complete as shared
-from sparse_lds.models.kalman.likelihood import arrange
+from sparse_lds.models.kalman import complete
+from sparse_lds.models.kalman.prepare import arrange
 
 both_precisions = pytest.mark.parametrize(
     "dtype", [np.float64, np.float32], ids=lambda t: t.__name__
@@ -116,7 +116,7 @@ def test_covariances_stay_definite_where_v1_is_far_above_the_noise(dtype, l, d):
             "filtered": filtered.cov,
             "predicted": filtered.predicted_cov,
             "smoothed": smoothed.cov,
-            "filtered, shared": shared.forward(params, arrange(cohort, dtype)).Pf,
+            "filtered, complete": complete.forward(params, arrange(cohort, dtype)).Pf,
         }
 
     for what, x in covariances(stack).items():

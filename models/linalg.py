@@ -5,6 +5,8 @@ XLA on the CPU pays about a microsecond for every call of dot or LAPACK, more th
 below become loops over contiguous memory.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -15,34 +17,40 @@ _UNROLLED = 8  # size up to which an unrolled elimination beats LAPACK's Cholesk
 
 
 def small_product(a: Array, b: Array) -> Array:
-    """a @ b for two matrices, as one fused sum where they are so small that calling dot costs more."""
+    """Return a @ b for two matrices, as one fused sum where they are so small that calling dot costs more."""
     if a.shape[0] * a.shape[1] * b.shape[1] > _SMALL_PRODUCT:
         return a @ b
     return (a[:, :, None] * b[None]).sum(1)
 
 
 def tr(a: Array) -> Array:
-    """Transpose of the two leading axes."""
+    """Return the transpose of the two leading axes."""
     return jnp.swapaxes(a, 0, 1)
 
 
-def sym(a: Array) -> Array:
-    return 0.5 * (a + tr(a))
+def sym(a: Any) -> Any:
+    """Return (a + a') / 2 over the two leading axes, of a numpy or a jax array."""
+    return 0.5 * (a + a.swapaxes(0, 1))
+
+
+def sym_last(a: Any) -> Any:
+    """Return (a + a') / 2 over the two last axes, of a numpy or a jax array."""
+    return 0.5 * (a + a.swapaxes(-1, -2))
 
 
 def left(A: Array, x: Array) -> Array:
-    """One matrix times a batch: (i, k) x (k, ..., U) -> (i, ..., U), a single large product."""
+    """Multiply one matrix with a batch: (i, k) x (k, ..., U) -> (i, ..., U), a single large product."""
     return (A @ x.reshape(x.shape[0], -1)).reshape(A.shape[0], *x.shape[1:])
 
 
 def batched(a: Array, b: Array) -> Array:
-    """(i, k, U) x (k, j, U) -> (i, j, U), a fused sum."""
+    """Multiply two batches, (i, k, U) x (k, j, U) -> (i, j, U), as a fused sum."""
     # without the barrier XLA computes the product again for every use of it
     return lax.optimization_barrier((a[:, :, None] * b[None]).sum(1))
 
 
 def whitener(S: Array) -> tuple[Array, Array]:
-    """W (lower triangular) with W S W' = I, and log |S|; NaN where S is not positive definite.
+    """Return W (lower triangular) with W S W' = I, and log |S|; NaN where S is not positive definite.
 
     S is (d, d) or (d, d, U).
     """
@@ -64,7 +72,7 @@ def whitener(S: Array) -> tuple[Array, Array]:
 
 
 def least_correlation(S: ArrayLike) -> float:
-    """Smallest eigenvalue of S as a correlation matrix: how near it is to singular, whatever the units."""
+    """Return the smallest eigenvalue of S as a correlation matrix: how near it is to singular, whatever the units."""
     S = np.asarray(S)
     with np.errstate(invalid="ignore", divide="ignore"):
         sd = np.sqrt(np.diagonal(S))

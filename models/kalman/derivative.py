@@ -1,0 +1,35 @@
+"""The one derivative rule of the likelihood: Fisher's identity, whatever the kind of data.
+
+The gradient of log p(y | Ω) is that of the expected complete log-likelihood at the same Ω, so that it comes out of one
+adjoint pass and nothing is differentiated through the scan of the filter.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def fisher_rule(forward: Callable, value: Callable, score: Callable) -> Callable[[Any, Any], Any]:
+    """Return f(params, data) = value(data, forward(params, data)), whose derivative is `score`.
+
+    `score(params, data, forward's result, cotangent)` returns the gradients in the parameters, which are those of
+    symmetric arguments for covariances, and in data.y.
+    """
+
+    @jax.custom_vjp
+    def f(params, data):
+        return value(data, forward(params, data))
+
+    def f_forward(params, data):
+        fwd = forward(params, data)
+        return value(data, fwd), (params, data, fwd)
+
+    def f_backward(residuals, cotangent):
+        params, data, fwd = residuals
+        grads, dy = score(params, data, fwd, cotangent)
+        return grads, jax.tree.map(jnp.zeros_like, data)._replace(y=dy)
+
+    f.defvjp(f_forward, f_backward)
+    return f
