@@ -18,17 +18,10 @@ from numpyro.infer import Predictive
 from scipy.stats import binom, chisquare, kstest
 from tqdm.auto import tqdm
 
-from ..inference.posterior.chains import (
-    Free,
-    Settings,
-    Target,
-    adapts_mass,
-    forced_zeros,
-    prior_model,
-    raw_key,
-    run_chains,
-)
-from ..models import HierarchicalPrior, LDSParams, Prior, prepare, simulate
+from ..inference.posterior.chains import raw_key, run_chains
+from ..inference.posterior.kernel import Settings, adapts_mass
+from ..inference.posterior.target import Free, Target, moving, prior_model
+from ..models import LDSParams, Prior, prepare, simulate
 
 
 class Calibration(NamedTuple):
@@ -84,7 +77,7 @@ def calibrate(
     key,
     params: LDSParams,
     lengths: Sequence[int],
-    prior: Prior | HierarchicalPrior,
+    prior: Prior,
     *,
     free: Sequence[str] = ("A",),
     priors: Mapping[str, Any] | None = None,
@@ -102,14 +95,15 @@ def calibrate(
     if missing:
         raise ValueError(f"{missing[0]} is free and has no prior in priors")
     params = LDSParams(*(jnp.asarray(x) for x in params))
-    moving = tuple(name for name in LDSParams._fields if name in free)
-    names = Free(moving, forced_zeros(moving, prior, priors or {}, params.n_states))
-    settings = Settings(names, num_warmup, 0.8, 10, adapts_mass(moving, prior))
+    ordered = tuple(name for name in LDSParams._fields if name in free)
+    adapt = adapts_mass(ordered, prior, params.n_states)
     rows = []
     for i in tqdm(range(n_simulations), disable=not progress, desc="calibration", unit="sim"):
         for_truth, for_start, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 4)
         cohort = simulate(for_data, params, lengths).cohort  # its labels and lengths
         target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
+        names = moving(ordered, target)
+        settings = Settings(names, num_warmup, 0.8, 10, adapt)
         truth = _from_prior(for_truth, target, names)
         full = params._replace(**{k: v for k, v in truth.items() if k in names.names})
         cohort = simulate(for_data, full, lengths).cohort

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..inference import effective_states, fit_em, fit_map, regularization_path
+from ..inference import effective_states, fit_em, fit_map, regularization_path, scaled_beta
 from ..inference.selection.cross_validation import bic
 from ..models import Cohort, Laplace
 from ..models.files import fingerprint, run_folder, write_whole
@@ -199,7 +199,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
         A = np.asarray(fit.params.A)
         found |= {
             "nonzero": int((A != 0).sum()),
-            "active_states": len(effective_states(fit.params)),
+            "effective_states": len(effective_states(fit.params)),
             "bic": float(bic(fit, len(train))),
             "converged": bool(fit.converged),
             "reason": fit.reason,
@@ -219,7 +219,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
 def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:
     """The β of a path on 70% of the training patients with the least error on the other 30%.
 
-    The penalty weighs against a log-likelihood that grows with the data, so β is scaled up to all of the patients.
+    It is scaled up to all of the patients, as everywhere (`scaled_beta`).
     Q = I sets the scales of the states: with Q free, the penalty has no minimum.
     """
     order = np.random.default_rng(plan.seed + 1).permutation(len(train))
@@ -233,5 +233,4 @@ def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:
     tasks: Any = {"seed": plan.seed + 1, "n_pairs": 20, "repetitions": 1}
     errors = [evaluate(lds_forecaster(fit.params), rest, **tasks).mean for fit in path.fits]
     best = int(np.argmin(errors))
-    transitions = [int((np.asarray(c.lengths) - 1).sum()) for c in (train, part)]
-    return float(path.betas[best]) * transitions[0] / transitions[1]
+    return float(scaled_beta(path.betas[best], part, train))

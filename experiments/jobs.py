@@ -1,5 +1,11 @@
-"""The jobs of the command line, under the name by which notebooks of version 0.1 import them."""
+"""Names of version 0.1 that notebooks and scripts may still import from here."""
 
-from .app.jobs import levels_of
+from typing import Any
 
-__all__ = ["levels_of"]
+from ..inference import Constraints
+from ..models import Cohort
+
+
+def levels_of(cohort: Cohort) -> dict[str, Any]:
+    """Return the options of a fit in which each state is the level of a channel: now `Constraints.levels()`."""
+    return {"constraints": Constraints.levels()}

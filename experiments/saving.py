@@ -2,17 +2,20 @@
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..inference import FitResult
-from ..inference.map.mstep import Spec
+from ..inference import Constraints, FitResult, Stop
 from ..inference.posterior import arviz_compat as az
-from ..models import Flat, GroupLaplace, Laplace, LDSParams, Prior
+from ..models import LDSParams, Prior
 from ..models.files import write_whole
+from ..models.priors import as_penalty
+
+_PLAIN = ("reason", "kkt_residual", "log_likelihood", "steps")
 
 
 def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
@@ -20,12 +23,10 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
     path = Path(path)
     content = {
         "params": {k: np.asarray(v).tolist() for k, v in fit.params._asdict().items()},
-        "prior": _prior_to_json(fit.prior),
-        "spec": fit.spec._asdict(),
-        **{
-            k: getattr(fit, k)
-            for k in ("n_iter", "converged", "reason", "kkt_residual", "log_likelihood", "steps")
-        },
+        "prior": fit.prior.to_dict(),
+        "constraints": asdict(fit.constraints),
+        "stop": fit.stop.name,
+        **{name: getattr(fit, name) for name in _PLAIN},
         "warnings": list(fit.warnings),
         "objective": np.asarray(fit.objective).tolist(),
         "restarts": np.asarray(fit.restarts).tolist(),
@@ -34,56 +35,28 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
 
 
 def load_fit(path: str | os.PathLike) -> FitResult:
-    """What `save_fit` wrote."""
+    """Read what `save_fit` wrote."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     try:
         found = json.loads(path.read_text())
-        spec = found["spec"]
         return FitResult(
             params=LDSParams(**{k: jnp.asarray(np.array(v)) for k, v in found["params"].items()}),
             objective=np.array(found["objective"]),
-            prior=_prior_from_json(found["prior"]),
-            spec=Spec(
-                spec["variant"], tuple(spec["hold"]), tuple(spec["diagonal"]), spec["unit_Q"]
-            ),
+            stop=Stop[found["stop"]],
+            prior=as_penalty(Prior.from_dict(found["prior"])),
+            constraints=Constraints(**found["constraints"]),
             warnings=tuple(found["warnings"]),
             restarts=np.array(found["restarts"]),
-            **{
-                k: found[k]
-                for k in (
-                    "n_iter",
-                    "converged",
-                    "reason",
-                    "kkt_residual",
-                    "log_likelihood",
-                    "steps",
-                )
-            },
+            **{name: found[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{str(path)!r} is not a fit that `save_fit` wrote: {error!r}") from error
 
 
-def _prior_to_json(prior: Prior) -> dict[str, Any]:
-    beta = np.asarray(prior.beta, float)
-    found: dict[str, Any] = {"kind": type(prior).__name__, "beta": beta.tolist()}
-    if isinstance(prior, GroupLaplace):
-        found["by"] = prior.by
-    return found
-
-
-def _prior_from_json(found: dict[str, Any]) -> Prior:
-    if found["kind"] == "Flat":
-        return Flat()
-    if found["kind"] == "GroupLaplace":
-        return GroupLaplace(found["beta"], found["by"])
-    return Laplace(found["beta"])
-
-
 def save_posterior(result: Any, path: str | os.PathLike) -> Path:
-    """To netCDF, which either version of ArviZ, xarray and other tools read."""
+    """Write a posterior to netCDF, which either version of ArviZ, xarray and other tools read."""
     path = Path(path)
     unfinished = path.with_name(path.name + ".part")
     result.to_netcdf(str(unfinished), engine="h5netcdf")
@@ -92,7 +65,7 @@ def save_posterior(result: Any, path: str | os.PathLike) -> Path:
 
 
 def load_posterior(path: str | os.PathLike) -> Any:
-    """What `save_posterior` wrote, in memory: the file may be moved or deleted."""
+    """Read what `save_posterior` wrote into memory: the file may be moved or deleted."""
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     found = az.az.from_netcdf(str(path), engine="h5netcdf")

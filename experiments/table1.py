@@ -53,7 +53,14 @@ class Table1(NamedTuple):
                     **{f"amae {c}": u for c, u in zip(found["channels"], units, strict=True)},
                     **{
                         k: found.get(k)
-                        for k in ("beta", "nonzero", "active_states", "bic", "converged", "seconds")
+                        for k in (
+                            "beta",
+                            "nonzero",
+                            "effective_states",
+                            "bic",
+                            "converged",
+                            "seconds",
+                        )
                     },
                 }
             )

@@ -1,6 +1,7 @@
 """How an LDS is learned from a cohort."""
 
 from .comparison.table import Comparison, compare_map_posterior
+from .constraints import Constraints
 from .identifiability import identifiability_report
 from .map.em import fit_em, fit_map, relaxed_fit
 from .map.starting_values import initial_params
@@ -8,15 +9,18 @@ from .posterior.diagnostics import Verdict, diagnose
 from .posterior.forecast import posterior_forecast
 from .posterior.sample import sample_posterior
 from .proximal import beta_max
-from .result import FitResult
-from .selection.cross_validation import Selection, select, stability_selection
-from .selection.path import Path, effective_states, regularization_path
+from .result import FitResult, Stop
+from .selection.cross_validation import Selection, select
+from .selection.path import Path, effective_states, regularization_path, scaled_beta
+from .selection.stability import stability_selection
 
 __all__ = [
     "Comparison",
+    "Constraints",
     "FitResult",
     "Path",
     "Selection",
+    "Stop",
     "Verdict",
     "beta_max",
     "compare_map_posterior",
@@ -30,6 +34,7 @@ __all__ = [
     "regularization_path",
     "relaxed_fit",
     "sample_posterior",
+    "scaled_beta",
     "select",
     "stability_selection",
 ]

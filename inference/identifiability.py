@@ -1,19 +1,19 @@
-"""What the likelihood leaves open: changes of basis z → Wz that nothing held forbids, and how draws are aligned.
+"""What the likelihood leaves open: changes of basis z → Wz that no constraint forbids.
 
 The likelihood is the same after A → WAW⁻¹, C → CW⁻¹, Q → WQW', π1 → Wπ1, V1 → WV1W'. Near the identity W = exp(tX):
 a parameter that is held allows those X that do not change it, to first order in t. The X that all of
 them allow are the directions in which the posterior is flat but for its prior.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import null_space
-from scipy.optimize import linear_sum_assignment
 
-from ..models import LDSParams
-from .map.accelerate.basis_steps import level
+from ..models import LDSParams, unit_noise
+from .alignment import align as align
+from .constraints import Constraints
 
 _TOLERANCE = 1e-8  # relative, on singular values and on distances from the null space
 
@@ -54,41 +54,38 @@ class Identifiability(NamedTuple):
         return "\n".join(lines)
 
 
-def identifiability_report(params: LDSParams, held: Sequence[str] = ()) -> Identifiability:
-    """Count and name the directions of change of basis that the parameters named in `held` leave open."""
-    held = (held,) if isinstance(held, str) else tuple(held)
-    unknown = [name for name in held if name not in LDSParams._fields]
-    if unknown:
-        raise ValueError(f"held names {unknown[0]!r}; it may name {', '.join(LDSParams._fields)}")
+def identifiability_report(
+    params: LDSParams, held: Sequence[str] | Constraints = ()
+) -> Identifiability:
+    """Count and name the directions of change of basis that constraints leave open.
+
+    `held` names the parameters that are held, or is the `constraints` of a fit.
+    """
+    constraints = held if isinstance(held, Constraints) else _holding(held)
+    held = constraints.held
     host = LDSParams(*(np.asarray(x, float) for x in params))
     l = host.A.shape[0]
     # in units in which the states' noise is alike: what is small is not what is flat
     scale = np.sqrt(np.diagonal(host.Q))
-    host = LDSParams(*(np.asarray(x) for x in level(host)))
+    host = LDSParams(*(np.asarray(x) for x in unit_noise(host)))
     units = np.eye(l * l).reshape(-1, l, l)
     free = np.eye(l * l)
-    if held:
-        columns = [np.concatenate([c.ravel() for c in _changes(host, X, held)]) for X in units]
-        free = null_space(np.stack(columns, axis=1), rcond=_TOLERANCE).T
+    columns = [[c.ravel() for c in constraints.changes(host, X)] for X in units]
+    if columns[0]:
+        stacked = np.stack([np.concatenate(c) for c in columns], axis=1)
+        free = null_space(stacked, rcond=_TOLERANCE).T
     names = _names(free, host, held)
     back = free.reshape(-1, l, l) * scale[:, None] / scale
     size = np.linalg.norm(back, axis=(1, 2), keepdims=True)
     return Identifiability(held, len(free), back / np.where(size > 0, size, 1.0), names)
 
 
-def _changes(p: LDSParams, X: np.ndarray, held: Iterable[str]) -> Iterator[np.ndarray]:
-    """The derivative of each held parameter along X, relative to its size."""
-    change = {
-        "A": lambda: X @ p.A - p.A @ X,
-        "C": lambda: -p.C @ X,
-        "Q": lambda: X @ p.Q + p.Q @ X.T,
-        "R": lambda: np.zeros(1),
-        "pi1": lambda: X @ p.pi1,
-        "V1": lambda: X @ p.V1 + p.V1 @ X.T,
-    }
-    for name in held:
-        size = np.abs(getattr(p, name)).max()
-        yield change[name]() / (size if size > 0 else 1.0)
+def _holding(names: Sequence[str]) -> Constraints:
+    names = (names,) if isinstance(names, str) else tuple(names)
+    unknown = [name for name in names if name not in LDSParams._fields]
+    if unknown:
+        raise ValueError(f"held names {unknown[0]!r}; it may name {', '.join(LDSParams._fields)}")
+    return Constraints(hold=names)
 
 
 def _names(free: np.ndarray, p: LDSParams, held: tuple[str, ...]) -> tuple[str, ...]:
@@ -126,61 +123,3 @@ def _unit(l: int, i: int, j: int) -> np.ndarray:
     E = np.zeros((l, l))
     E[i, j] = 1.0
     return E
-
-
-Relabelling = Literal["none", "signs", "signed permutations"]
-
-
-def relabelling(params: LDSParams, free: Sequence[str], beta=0.0) -> Relabelling:
-    """Which relabellings of the states leave the posterior as it is, for a prior with this beta.
-
-    Signs can change where nothing held tells a state from its negative, order where nothing held tells
-    two states apart.
-    """
-    held = {k: np.asarray(v, float) for k, v in params._asdict().items() if k not in free}
-    if held.keys() & {"A", "C"} or np.any(held.get("pi1", 0.0)):
-        return "none"
-    covariances = [held[k] for k in ("Q", "V1") if k in held]
-    if any(np.any(S != np.diag(np.diagonal(S))) for S in covariances):
-        return "none"
-    alike = all(np.ptp(np.diagonal(S)) == 0 for S in covariances)
-    return "signed permutations" if alike and np.ndim(beta) == 0 else "signs"
-
-
-def align(A: np.ndarray, C: np.ndarray, params: LDSParams, kind: Relabelling) -> np.ndarray:
-    """For each draw (n, l, l), (n, d, l) the signed permutation W (l, l) that brings it nearest to `params`.
-
-    Nearest is ‖CW' - C*‖² / ‖C*‖² + ‖WAW' - A*‖² / ‖A*‖². The first is a linear assignment; the second is
-    linearised around the last W, and the best W met is taken.
-    """
-    target_A, target_C = np.asarray(params.A, float), np.asarray(params.C, float)
-    a, c = (1 / max(float((x**2).sum()), 1e-300) for x in (target_A, target_C))
-    l = len(target_A)
-
-    def fit(W, A, C):  # what remains of the distance when all that W cannot change is left out
-        return c * np.sum((C @ W.T) * target_C) + a * np.sum((W @ A @ W.T) * target_A)
-
-    def best(G):
-        """The signed permutation with the largest Σ W G."""
-        if kind == "signs":
-            rows = columns = np.arange(l)
-        else:
-            rows, columns = linear_sum_assignment(-np.abs(G))
-        W = np.zeros((l, l))
-        W[rows, columns] = np.where(G[rows, columns] < 0, -1.0, 1.0)
-        return W
-
-    found = np.empty((len(A), l, l))
-    for n, (A_n, C_n) in enumerate(zip(A, C, strict=True)):
-        linear = c * target_C.T @ C_n
-        W, seen = np.eye(l), []
-        for start in (np.eye(l), best(linear)):
-            W = start
-            for _ in range(10):
-                seen.append(W)
-                new = best(linear + a * (target_A @ W @ A_n.T + target_A.T @ W @ A_n))
-                if (new == W).all():
-                    break
-                W = new
-        found[n] = max(seen, key=lambda W, A=A_n, C=C_n: fit(W, A, C))
-    return found

@@ -5,21 +5,22 @@
 which is equation 4 of the paper up to a constant, with gradient ∇g(A) = Q^-1 (A S00 - S10).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Real
 
-from ..models import Flat, Prior
-from ..models.kalman.linalg import sym
+from ..models import Laplace, Penalty
+from ..models.linalg import sym
 
 
 class Quadratic(NamedTuple):
     """g(A) = ½ tr Λ (A S00 A' - S10 A' - A S10') with Λ = Q^-1."""
 
-    precision: Array  # (l, l), Q^-1
-    S00: Array
-    S10: Array
+    precision: Real[Any, "l l"]  # Q^-1
+    S00: Real[Any, "l l"]
+    S10: Real[Any, "l l"]
 
     def value(self, A: Array) -> Array:
         return 0.5 * jnp.sum(A * (self.precision @ (A @ self.S00 - 2 * self.S10)))
@@ -29,9 +30,9 @@ class Quadratic(NamedTuple):
 
 
 class ProximalResult(NamedTuple):
-    A: Array
-    n_iter: Array
-    kkt_residual: Array  # relative, see `kkt_residual`
+    A: Real[Array, "l l"]
+    n_iter: Real[Array, ""]
+    kkt_residual: Real[Array, ""]  # relative, see `kkt_residual`
 
 
 def quadratic(Q: Array, S00: Array, S10: Array) -> Quadratic:
@@ -49,18 +50,18 @@ def tight_step(g: Quadratic) -> Array:
     return 1 / (_largest(g.precision) * _largest(g.S00))
 
 
-def scaled_step(g: Quadratic, prior: Prior) -> Array:
-    """One step size a block of A, (l, l), (l, 1) or (1, l): the tight step after scaling of the states.
+def scaled_step(g: Quadratic, prior: Penalty) -> Array:
+    """Return one step a block of A, (l, l), (l, 1), (1, l) or (): the tight step after scaling of the states.
 
     With D = diag(M) ‖diag(M)^-½ M diag(M)^-½‖₂ we have M ⪯ D, for M = Q^-1 and S00 alike, so that the Hessian
     S00 ⊗ Q^-1 is below a diagonal one: valid, and insensitive to the units of single states. The step must
     not vary within a block of the prior.
     """
-    rows, columns = _diagonal_bound(g.precision)[:, None], _diagonal_bound(g.S00)[None]
-    if prior._axis == -1:  # rows vanish together
-        columns = _largest(g.S00)
-    elif prior._axis == -2:
-        rows = _largest(g.precision)
+    rows, columns = _largest(g.precision), _largest(g.S00)
+    if prior.blocks in ("entries", "rows"):
+        rows = _diagonal_bound(g.precision)[:, None]
+    if prior.blocks in ("entries", "columns"):
+        columns = _diagonal_bound(g.S00)[None]
     return 1 / (rows * columns)
 
 
@@ -74,12 +75,12 @@ def _diagonal_bound(M: Array) -> Array:
     return diagonal * _largest(M / (scale[:, None] * scale))
 
 
-def prox_step(g: Quadratic, prior: Prior, A: Array, step: Array) -> Array:
+def prox_step(g: Quadratic, prior: Penalty, A: Array, step: Array) -> Array:
     """A - step ∇g(A), then the prior's prox: line 6 of Algorithm 1."""
     return prior.prox(A - step * g.gradient(A), step)
 
 
-def kkt_residual(g: Quadratic, prior: Prior, A: Array, step: Array | None = None) -> Array:
+def kkt_residual(g: Quadratic, prior: Penalty, A: Array, step: Array | None = None) -> Array:
     """How far A is from optimal, relative to A = 0 without a penalty; 0 if and only if A minimises f.
 
     The largest entry of the gradient mapping (A - prox(A - α ∇g, α)) / √α against that of √α ∇g(0): with the scaled
@@ -92,7 +93,13 @@ def kkt_residual(g: Quadratic, prior: Prior, A: Array, step: Array | None = None
 
 
 def proximal_gradient(
-    g: Quadratic, prior: Prior, A: Array, step: Array, *, tol: float = 1e-10, max_iter: int = 10_000
+    g: Quadratic,
+    prior: Penalty,
+    A: Array,
+    step: Array,
+    *,
+    tol: float = 1e-10,
+    max_iter: int = 10_000,
 ) -> ProximalResult:
     """Plain steps of fixed size until the KKT residual is below tol: lines 3 to 7 of Algorithm 1."""
 
@@ -110,13 +117,13 @@ def proximal_gradient(
 
 
 def solve(
-    g: Quadratic, prior: Prior, A: Array, *, tol: float = 1e-10, max_iter: int = 10_000
+    g: Quadratic, prior: Penalty, A: Array, *, tol: float = 1e-10, max_iter: int = 10_000
 ) -> ProximalResult:
     """The minimiser, by accelerated steps with restart (FISTA; O'Donoghue and Candès), from A.
 
     The momentum is dropped where it points uphill. Under a flat prior the answer is S10 S00^-1 at once.
     """
-    if isinstance(prior, Flat):
+    if prior.is_flat:
         A = jnp.linalg.solve(g.S00, g.S10.T).T
         return ProximalResult(A, jnp.asarray(1), kkt_residual(g, prior, A))
     step = scaled_step(g, prior)
@@ -140,12 +147,11 @@ def solve(
     return ProximalResult(A, k, residual)
 
 
-def beta_max(Q: Array, S10: Array, prior: Prior | None = None) -> Array:
-    """The smallest β for which A = 0 is optimal in the M-step: the dual norm of ∇g(0) = -Q^-1 S10.
+def beta_max(Q: Array, S10: Array, prior: Penalty | None = None) -> Array:
+    """Return the smallest factor of the prior's β for which A = 0 is optimal in the M-step.
 
-    The largest entry for a Laplace prior (the default), the largest row or column norm for groups.
+    That is the dual norm of ∇g(0) = -Q^-1 S10: for `Laplace(1.0)`, the default, its largest entry, for groups the
+    largest norm of a row or column.
     """
-    gradient = jnp.abs(jnp.linalg.solve(Q, S10))
-    if prior is None or prior._axis is None:
-        return gradient.max()
-    return jnp.linalg.norm(gradient, axis=prior._axis).max()
+    prior = Laplace(1.0) if prior is None else prior
+    return prior.beta_max(jnp.linalg.solve(Q, S10))

@@ -1,52 +1,72 @@
 """Where a fit ended, and why."""
 
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Real
 
-from ..models import LDSParams, Prior
-from .map.mstep import Spec
+from ..models import LDSParams, Penalty
+from .constraints import Constraints
 
-REASONS = {
-    "tolerance": "converged: the optimality conditions hold to {residual:.1e}, tol is {tol:g}",
-    "max_iter": "stopped after max_iter = {max_iter} iterations, optimality conditions at {residual:.1e}",
-    "interrupted": "interrupted; this is what was reached",
-    "not finite": "the objective is not finite",
-    "drift": "stopped: the scales of single states drift apart, see warnings; optimality conditions at {residual:.1e}",
-}
+
+class Stop(Enum):
+    """Why a fit stopped; the value is what a reader is told, with its numbers filled in by `text`."""
+
+    TOLERANCE = "converged: the optimality conditions hold to {residual:.1e}, tol is {tol:g}"
+    MAX_ITER = (
+        "stopped after max_iter = {max_iter} iterations, optimality conditions at {residual:.1e}"
+    )
+    INTERRUPTED = "interrupted; this is what was reached"
+    NOT_FINITE = "the objective is not finite"
+    DRIFT = "stopped: the scales of single states drift apart, see warnings; optimality conditions at {residual:.1e}"
+
+    def text(self, *, residual: float, tol: float, max_iter: int) -> str:
+        """Return the reason as a sentence."""
+        return self.value.format(residual=residual, tol=tol, max_iter=max_iter)
 
 
 class FitResult(NamedTuple):
     """Where a fit ended, and why."""
 
     params: LDSParams
-    objective: np.ndarray  # (n_iter,), log p(y | Ω) + log p(A) after each iteration
-    n_iter: int
-    converged: bool
-    reason: str
+    objective: Real[np.ndarray, " n_iter"]  # log p(y | Ω) + log p(A) after each iteration
+    stop: Stop
+    reason: str  # `stop` as a sentence
     kkt_residual: float  # relative violation of the optimality conditions at the last EM step
     log_likelihood: float  # Σ log p(y_n | Ω)
-    prior: Prior
-    spec: Spec
+    prior: Penalty
+    constraints: Constraints  # give them to another fit to ask for the same again
     steps: dict[str, int]  # how many of each kind: em, quasi-newton, basis
     warnings: tuple[str, ...]
-    restarts: np.ndarray  # the objective of each start when the best was chosen, if several
+    restarts: Real[
+        np.ndarray, " n_starts"
+    ]  # the objective of each start when the best was chosen, if several
 
-    def __str__(self) -> str:
-        A, beta = np.asarray(self.params.A), np.asarray(self.prior.beta)
-        l, d = self.params.n_states, len(self.params.C)
-        range_ = f"β = {beta.min():.4g}" + (f" to {beta.max():.4g}" if beta.ndim else "")
-        lines = [
-            f"LDS of {l} states and {d} channels, prior of A: {type(self.prior).__name__}({range_})",
-            f"{self.reason}, {self.n_iter} iterations",
-            f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
-            f"{int((A == 0).sum())} of {A.size} entries of A are exactly zero",
-        ]
-        if self.spec.hold:
-            lines.append(f"held: {', '.join(self.spec.hold)}")
-        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
+    @property
+    def n_iter(self) -> int:
+        """How many iterations there were."""
+        return len(self.objective)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the optimality conditions hold to the tolerance asked for."""
+        return self.stop is Stop.TOLERANCE
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended it."""
-        return self.reason == REASONS["interrupted"]
+        return self.stop is Stop.INTERRUPTED
+
+    def __str__(self) -> str:
+        A, held = np.asarray(self.params.A), self.constraints.held
+        l, d = self.params.n_states, self.params.n_channels
+        lines = [
+            f"LDS of {l} states and {d} channels, prior of A: {self.prior}",
+            f"{self.reason}, {self.n_iter} iterations",
+            f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
+            f"{int((A == 0).sum())} of {A.size} entries of A are exactly zero",
+        ]
+        if held:
+            lines.append(f"held: {', '.join(held)}")
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])

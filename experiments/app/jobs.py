@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from ...inference import (
+    Constraints,
     FitResult,
     compare_map_posterior,
     diagnose,
@@ -21,9 +22,11 @@ from ...inference import (
     sample_posterior,
     select,
 )
+from ...inference.comparison.rules import explained
 from ...inference.comparison.table import check_belongs
 from ...inference.posterior.arviz_compat import group
 from ...models import Cohort, Flat, Laplace, LDSParams, forecast, save_params
+from ...models.arguments import probability
 from ...models.files import write_whole
 from ..figures import (
     plot_eigenvalues,
@@ -37,9 +40,8 @@ from ..saving import save_fit, save_posterior
 from .report import Report
 
 Say = Callable[[str], None]
-_BASIS = (
-    "identity"  # Q of penalised fits: with Q free the penalty on A has no minimum, and scales drift
-)
+# of penalised fits: with Q free the penalty on A has no minimum, and scales drift
+_BASIS = Constraints(Q="identity")
 
 
 def fit_job(
@@ -58,9 +60,9 @@ def fit_job(
 
     Without `n_states` there is a state for each test, its true level: C = I is held, and R is diagonal.
     """
-    constraints: dict[str, Any] = {"Q": _BASIS}
+    constraints = _BASIS if n_states is not None else Constraints.levels()
     if n_states is None:
-        n_states, constraints = cohort.n_channels, levels_of(cohort)
+        n_states = cohort.n_channels
     if beta is None:
         if len(cohort) < 3:
             raise ValueError(
@@ -75,20 +77,25 @@ def fit_job(
             seed=seed,
             max_iter=500,
             progress=progress,
-            **constraints,
+            constraints=constraints,
         )
         chosen.table.to_csv(folder / "selection.csv", index=False)
         beta = chosen.one_se.beta
         if chosen.fit.interrupted:
             raise KeyboardInterrupt
         say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
-    if beta == 0 and constraints.get("Q"):
-        constraints = {}  # nothing is penalised, so that scales are free
-    prior = Laplace(beta) if beta else Flat()
-    options = {"seed": seed, "n_restarts": starts, "max_iter": max_iter, "progress": progress}
-    if "init" in constraints:
-        options["n_restarts"] = 1  # others start in other bases
-    fit = fit_map(cohort, n_states, prior, **options, **constraints)
+    if beta == 0 and constraints == _BASIS:
+        constraints = Constraints()  # nothing is penalised, so that scales are free
+    fit = fit_map(
+        cohort,
+        n_states,
+        Laplace(beta) if beta else Flat(),
+        constraints=constraints,
+        seed=seed,
+        n_restarts=starts,
+        max_iter=max_iter,
+        progress=progress,
+    )
     if fit.interrupted:
         raise KeyboardInterrupt
     save_fit(folder / "fit.json", fit)
@@ -100,25 +107,17 @@ def fit_job(
     A = np.asarray(fit.params.A)
     say(
         f"{fit.reason}; {int((A == 0).sum())} of {A.size} entries of A are zero, "
-        f"{len(effective_states(fit.params))} of {n_states} states are active"
+        f"{len(effective_states(fit.params))} of {n_states} states take part in the dynamics"
     )
     for warning in fit.warnings:
         say(f"warning: {warning}")
     return fit
 
 
-def levels_of(cohort: Cohort) -> dict[str, Any]:
-    """The options of a fit in which each state is the level of a test."""
-    d = cohort.n_channels
-    I = np.eye(d)
-    start = LDSParams(A=0.9 * I, C=I, Q=0.1 * I, R=0.1 * I, pi1=np.zeros(d), V1=I)
-    return {"init": start, "hold": ("C",), "diagonal": ("R",)}
-
-
 def state_names(fit: FitResult, cohort: Cohort) -> list[str]:
-    """The tests, where C = I was held, else z0, z1, …"""
+    """Return the tests, where C = I was held, else z0, z1, …"""
     C = np.asarray(fit.params.C)
-    if "C" in fit.spec.hold and np.array_equal(C, np.eye(*C.shape)):
+    if not fit.constraints.free("C") and np.array_equal(C, np.eye(*C.shape)):
         return [str(name) for name in cohort.channels]
     return [f"z{i}" for i in range(fit.params.n_states)]
 
@@ -127,7 +126,9 @@ def path_job(
     cohort: Cohort, folder: Path, n_states: int, n_betas: int, *, say: Say, progress: bool
 ):
     """path.csv, path.png."""
-    path = regularization_path(cohort, n_states, n_betas=n_betas, Q=_BASIS, progress=progress)
+    path = regularization_path(
+        cohort, n_states, n_betas=n_betas, constraints=_BASIS, progress=progress
+    )
     path.table().to_csv(folder / "path.csv", index=False)
     plot_path(path).savefig(folder / "path.png", dpi=150)
     say(path.table().to_string(index=False, float_format=lambda x: f"{x:.4g}"))
@@ -187,8 +188,7 @@ def compare_job(
     report.heading("Does the posterior agree with the MAP's zeros?")
     report.lines(str(comparison))
     report.text(
-        "The rules call an entry zero if: hdi, its interval covers 0; epsilon, P(|A| < ε) > ½; neighbourhood, P(|A| < "
-        "its sd) > ½; summary, a sparse summary of the posterior has a zero there. MAP zero only: the MAP's zero is "
+        f"The rules call an entry zero if the following holds. {explained()}. MAP zero only: the MAP's zero is "
         "not confirmed; rule zero only: the MAP keeps an entry that the rule would not; kappa: agreement beyond "
         "chance, 1 at best. p_small is P(|A| < ε), p_sign the probability of the more probable sign, agreement the "
         "share of rules that say what the MAP says."
@@ -213,7 +213,7 @@ def compare_job(
         "lines, a line before the forecast may lead to a value after it."
     )
     report.heading("What is identified")
-    identified = identifiability_report(fit.params, fit.spec.hold)
+    identified = identifiability_report(fit.params, fit.constraints)
     report.text("The posterior is of A in the basis of this fit, with all else held.")
     if identified.n_directions:
         report.text("That basis is the penalty's choice and not the data's:")
@@ -236,8 +236,7 @@ def forecast_job(
 ) -> pd.DataFrame:
     """forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
     cohort = binned.cohort
-    if not 0 < prob < 1:
-        raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+    prob = probability("prob", prob)
     if posterior is not None:
         check_belongs(fit, posterior)
     if posterior is None:

@@ -1,28 +1,19 @@
-"""The MAP's zeros judged by the posterior: one row for each A_ij, several rules, each with a name.
+"""The MAP's zeros judged by the posterior: one row for each A_ij, and what each rule of rules.py says of it.
 
-A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero" depends on a rule:
-
-- `hdi`: the highest-density interval covers 0;
-- `epsilon`: P(|A_ij| < ε) > ½;
-- `neighbourhood`: P(|A_ij| < sd_ij) > ½, the scaled neighbourhood of Li and Lin (2010);
-- `summary`: zero in the sparsest summary of the posterior that predicts as well as its own draws do, decoupled
-  shrinkage and selection (Hahn and Carvalho, 2015), by the proximal solver of the M-step.
+A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero" depends on a rule.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from ...models import Laplace
+from ...models.arguments import probability
 from ..posterior import arviz_compat as az
-from ..proximal import quadratic, solve
 from ..result import FitResult
-
-RULES = ("hdi", "epsilon", "neighbourhood", "summary")
+from .rules import RULES, Evidence
+from .sparse_summary import second_moment
 
 
 class Comparison(NamedTuple):
@@ -69,7 +60,7 @@ def compare_map_posterior(
     truth=None,
     names: Sequence[str] | None = None,
 ) -> Comparison:
-    """Whether the posterior supports each zero of a MAP fit, by each of the named rules.
+    """Judge each zero of a MAP fit by the posterior, by each of the named rules.
 
     `posterior` is what `sample_posterior` returned for this fit. `epsilon` is what counts as nearly zero, `prob` the
     probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found, `names` what the states are
@@ -80,8 +71,7 @@ def compare_map_posterior(
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
-    if not 0 < prob < 1:
-        raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+    prob = probability("prob", prob)
     A, A_map = _draws(fit, posterior), np.asarray(fit.params.A, float)
     l = len(A_map)
     if truth is not None and np.shape(truth) != (l, l):
@@ -93,12 +83,9 @@ def compare_map_posterior(
     flat = A.reshape(-1, l, l)
     mean, sd = flat.mean(0), flat.std(0, ddof=1)
     p_small = (np.abs(flat) < epsilon).mean(0)
-    zero = {
-        "hdi": (interval[..., 0] <= 0) & (interval[..., 1] >= 0),
-        "epsilon": p_small > 0.5,
-        "neighbourhood": ((np.abs(flat) < sd) | (flat == 0)).mean(0) > 0.5,
-        "summary": sparse_summary(flat, _second_moment(fit, posterior)) == 0,
-    }
+    n_steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
+    evidence = Evidence(flat, interval, epsilon, second_moment(fit.params, n_steps))
+    zero = {name: rule(evidence) for name, rule in RULES.items()}
     p_sign = np.maximum((flat > 0).mean(0), (flat < 0).mean(0))
     states = range(l) if names is None else list(names)
     at = pd.MultiIndex.from_product([states, states], names=["state", "from_state"])
@@ -126,7 +113,7 @@ def compare_map_posterior(
 
 
 def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
-    """A (chains, draws, l, l), if the posterior is one of this fit."""
+    """Return A (chains, draws, l, l); raise unless the posterior is one of this fit."""
     data = az.group(posterior, "posterior")
     if "A" not in data:
         raise ValueError("A was held when this posterior was sampled; sample it with A free")
@@ -142,7 +129,7 @@ def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
 
 
 def check_belongs(fit: FitResult, posterior: Any) -> None:
-    """An error if a posterior was sampled around another fit."""
+    """Raise if a posterior was sampled around another fit."""
     constant = az.group(posterior, "constant_data")
     for name, value in fit.params._asdict().items():
         if not np.array_equal(constant[f"map_{name}"].values, np.asarray(value)):
@@ -151,53 +138,8 @@ def check_belongs(fit: FitResult, posterior: Any) -> None:
             )
 
 
-def _second_moment(fit: FitResult, posterior: Any) -> np.ndarray:
-    """Σ E[z_t z_t'] over a path of the fitted model, as long as the sequences are, for prediction errors of A z."""
-    steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
-    A, _, Q, _, pi1, V1 = (np.asarray(x, float) for x in fit.params)
-    M, total = V1 + np.outer(pi1, pi1), np.zeros_like(V1)
-    for _ in range(max(steps - 1, 1)):
-        total = total + M
-        M = A @ M @ A.T + Q
-    return total
-
-
-def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
-    """For each state, the sparsest row a of A that predicts as nearly what the posterior mean does as a typical draw.
-
-    Minimises (a - ā)S00(a - ā)' / 2 + λ Σ |a_j| / |ā_j| for the largest λ at which the first term is no more than its
-    median over the draws (n, l, l). Row by row: a state that is switched off has wide draws, whose loss is not to be
-    spent on others.
-    """
-    mean = draws.mean(0)
-    l = len(mean)
-
-    def loss(A):  # (..., l), of each row
-        E = A - mean
-        return 0.5 * np.einsum("...ij,jk,...ik->...i", E, S00, E)
-
-    allowed = np.median(loss(draws), axis=0)
-    g = quadratic(jnp.eye(l), jnp.asarray(S00), jnp.asarray(mean @ S00))
-    weight = 1 / np.maximum(np.abs(mean), 1e-12)
-    largest = np.maximum((np.abs(mean @ S00) / weight).max(1), 1e-300)  # all zero from here on
-    best = mean.copy()
-    low, high = np.log(1e-8 * largest), np.log(largest)
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        A = np.asarray(_shrunk(g, jnp.asarray(np.exp(middle)[:, None] * weight), jnp.asarray(mean)))
-        near = loss(A) <= allowed
-        best[near] = A[near]
-        low, high = np.where(near, middle, low), np.where(near, high, middle)
-    return best
-
-
-@jax.jit
-def _shrunk(g, beta, start):
-    return solve(g, Laplace(beta), start, tol=1e-8).A
-
-
 def _confusion(map_zero: np.ndarray, zero: np.ndarray) -> dict[str, float]:
-    """Counts, and Cohen's kappa: agreement beyond what the two shares of zeros give by chance."""
+    """Return counts, and Cohen's kappa: agreement beyond what the two shares of zeros give by chance."""
     both, neither = (map_zero & zero).mean(), (~map_zero & ~zero).mean()
     p, q = map_zero.mean(), zero.mean()
     chance = p * q + (1 - p) * (1 - q)

@@ -5,59 +5,60 @@ compiles once.
 """
 
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Real
 
-from ...models import (
-    Cohort,
-    ExpectedStatistics,
-    Laplace,
-    LDSParams,
-    Prepared,
-    Prior,
-    prepare,
-    statistics,
-)
-from .mstep import Floors, Spec, floors_below, m_step, stationarity
+from ...models import Cohort, ExpectedStatistics, LDSParams, Penalty, Prepared, prepare
+from ..constraints import Constraints
+from .mstep import Floors, floors_below, m_step, stationarity
 
 LONGEST = 50  # EM iterations in one call
 
 
 class State(NamedTuple):
-    """A point, and what is known of it."""
+    """Parameters, and what is known of them."""
 
     params: LDSParams
     stats: ExpectedStatistics  # the E-step there
-    objective: Array
-    residual: Array  # violation of the optimality conditions, at the point before
+    objective: Real[Any, ""]
+    residual: Real[Any, ""]  # violation of the optimality conditions, at the parameters before
 
 
 class Problem(NamedTuple):
     """What a fit works on: arrays, so that fits of one size share their compiled programs."""
 
     data: Prepared
-    prior: Prior
+    prior: Penalty
     floors: Floors
 
 
-@partial(jax.jit, static_argnames="spec")
-def run(
-    state: State, problem: Problem, spec: Spec, n: Array | int, tol: Array | float
-) -> tuple[State, Array, Array]:
-    """Up to n <= LONGEST EM iterations, fewer if the optimality conditions hold to tol.
+def pose(cohort: Cohort, prior: Penalty, start: LDSParams) -> Problem:
+    """Return the problem of a fit that begins at `start`."""
+    dtype = start.A.dtype
+    prior = prior.expanded(start.n_states, dtype)
+    return Problem(prepare(cohort, dtype), prior, floors_below(start))
 
-    Returns the state, the objective after each iteration, and how many there were. A state of which nothing is known
-    (see `at`) gets its E-step first. It is the one large program of a fit: n = 0 serves all that needs an E-step alone.
+
+@partial(jax.jit, static_argnames="constraints")
+def run(
+    state: State, problem: Problem, constraints: Constraints, n: Array | int, tol: Array | float
+) -> tuple[State, Array, Array]:
+    """Take up to n <= LONGEST EM iterations, fewer if the optimality conditions hold to tol.
+
+    Returns the state, the objective after each iteration, and how many there were. A state whose E-step has not been
+    run (see `unevaluated`) gets it first. It is the one large program of a fit: n = 0 serves all that needs an E-step
+    alone.
     """
     data, prior, floors = problem
 
     def m(state):
-        new, _ = m_step(state.stats, state.params, prior, floors, spec)
-        return new, stationarity(state.stats, state.params, prior, new, spec)
+        new = m_step(state.stats, state.params, prior, floors, constraints)
+        return new, stationarity(state.stats, state.params, prior, new, constraints)
 
     def unfinished(carry):
         state, _, k = carry
@@ -66,7 +67,7 @@ def run(
     def body(carry):
         state, trace, k = carry
         params, residual = lax.cond(k < 0, lambda s: (s.params, s.residual), m, state)
-        stats = statistics(params, data)
+        stats = data.expected_statistics(params)
         objective = stats.log_likelihood + prior.log_prob(params.A)
         trace = jnp.where(jnp.arange(LONGEST) == k, objective, trace)
         return State(params, stats, objective, residual), trace, k + 1
@@ -76,8 +77,13 @@ def run(
     return lax.while_loop(unfinished, body, (state, trace, first))
 
 
-def at(params: LDSParams) -> State:
-    """A point of which nothing is known."""
+def evaluate(params: LDSParams, problem: Problem, constraints: Constraints) -> State:
+    """Return the E-step and the objective at given parameters."""
+    return run(unevaluated(params), problem, constraints, 0, 0.0)[0]
+
+
+def unevaluated(params: LDSParams) -> State:
+    """Return a state whose E-step has not been run."""
     return State(params, *_nothing(*params.C.shape, params.A.dtype))
 
 
@@ -86,16 +92,3 @@ def _nothing(d: int, l: int, dtype) -> tuple[ExpectedStatistics, Array, Array]:
     shapes = ((), (), (), (l,), (l, l), (l, l), (l, l), (l, l), (l, l), (d, l), (d, d), ())
     zeros = (jnp.asarray(np.zeros(shape), dtype) for shape in shapes)
     return ExpectedStatistics(*zeros), jnp.asarray(np.nan, dtype), jnp.asarray(np.inf, dtype)
-
-
-def evaluate(params: LDSParams, problem: Problem, spec: Spec) -> State:
-    """The E-step and the objective at a point."""
-    return run(at(params), problem, spec, 0, 0.0)[0]
-
-
-def pose(cohort: Cohort, prior: Prior, start: LDSParams) -> Problem:
-    """The problem of a fit that begins at `start`."""
-    l, dtype = start.n_states, start.A.dtype
-    if isinstance(prior, Laplace):  # one program for a number and a matrix
-        prior = Laplace(jnp.asarray(np.broadcast_to(np.asarray(prior.beta, dtype), (l, l))))
-    return Problem(prepare(cohort, dtype), prior, floors_below(start))

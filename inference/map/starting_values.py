@@ -11,6 +11,9 @@ import numpy as np
 from scipy import linalg
 
 from ...models import Cohort, LDSParams, canonical_scaling
+from ...models.arguments import whole
+from ...models.basis import moved
+from ...models.linalg import sym
 from .window_moments import Moments, blocks, channels, pool, white, window_length
 
 _RADIUS = 0.9999  # bound on the eigenvalues of A: a mean far from 0 needs a state that stays
@@ -35,7 +38,7 @@ def initial_params(
     `key` too (the same ones if there is none): EM can grow them, as it could not from zero. The units of a
     channel do not matter: C's row and R follow them. A is bounded by a spectral radius of 0.9999.
     """
-    l, mask = _n_states(n_states), np.asarray(cohort.mask)
+    l, mask = whole("n_states", n_states), np.asarray(cohort.mask)
     for j in np.flatnonzero(~mask.any((0, 1))):
         raise ValueError(
             f"cohort has no observed cell in channel {cohort.channels[j]!r}, of which nothing can "
@@ -141,7 +144,8 @@ def _fit_windows(params: LDSParams, moments: Moments) -> LDSParams:
             M = _filled_in(params, *moments.sample) + white(variance, m) / len(moments.sample[0])
             params = _em(params, M, variance, _STEPS // _ROUNDS)
     # In the basis with E zz' = I no entry of A is far above 1, as it can be with Q = I.
-    return _change_basis(params, blocks(_window_moments(params, m)[0], m).mean(0))
+    F = np.linalg.cholesky(blocks(_window_moments(params, m)[0], m).mean(0))
+    return moved(params, np.linalg.inv(F))
 
 
 def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> LDSParams:
@@ -234,7 +238,7 @@ def _at_least(S: np.ndarray, base: np.ndarray) -> np.ndarray:
     """The X ⪰ base nearest to S, distances measured in units of base."""
     F = np.linalg.cholesky(base)
     X = _whiten(S, F, F)
-    values, vectors = np.linalg.eigh((X + X.T) / 2)
+    values, vectors = np.linalg.eigh(sym(X))
     F = F @ vectors
     return F * np.maximum(values, 1.0) @ F.T
 
@@ -251,19 +255,10 @@ def _stable(A: np.ndarray) -> np.ndarray:
     return (vectors * values @ np.linalg.inv(vectors)).real
 
 
-def _change_basis(params: LDSParams, P: np.ndarray) -> LDSParams:
-    """To the states F⁻¹z, P = FF': those with E zz' = P get the identity."""
-    A, C, Q, R, pi1, V1 = params
-    F = np.linalg.cholesky(P)
-    pi1 = linalg.solve_triangular(F, pi1, lower=True)
-    A = linalg.solve_triangular(F, A @ F, lower=True)
-    return LDSParams(A, C @ F, _whiten(Q, F, F), R, pi1, _whiten(V1, F, F))
-
-
 def _in_units(params: LDSParams, scale: np.ndarray) -> LDSParams:
     A, C, Q, R, pi1, V1 = params
     C, R = C * scale[:, None], R * scale[:, None] * scale
-    arrays = LDSParams(A, C, (Q + Q.T) / 2, (R + R.T) / 2, pi1, (V1 + V1.T) / 2)
+    arrays = LDSParams(A, C, sym(Q), sym(R), pi1, sym(V1))
     return canonical_scaling(LDSParams(*(jnp.asarray(x, dtype=float) for x in arrays)))
 
 
@@ -273,9 +268,3 @@ def _seed(key) -> np.ndarray:
         return np.asarray(jax.random.key_data(key)).ravel()
     except TypeError as error:
         raise ValueError(f"key is {key!r}; give a jax key or an integer seed") from error
-
-
-def _n_states(n_states) -> int:
-    if not isinstance(n_states, int | np.integer) or isinstance(n_states, bool) or n_states < 1:
-        raise ValueError(f"n_states is {n_states!r}; give a whole number of states, at least 1")
-    return int(n_states)

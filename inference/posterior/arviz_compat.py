@@ -19,8 +19,6 @@ _OLD = int(az.__version__.split(".")[0]) == 0
 # dimensions of the variables, after (chain, draw) where they are draws
 DIMS: dict[str, tuple[str, ...]] = {
     "A": ("state", "from_state"),
-    "A_unit": ("state", "from_state"),
-    "lambda": ("state", "from_state"),
     "C": ("channel", "state"),
     "Q": ("state", "state_bis"),
     "R": ("channel", "channel_bis"),

@@ -1,6 +1,7 @@
 """What the result of `sample_posterior` holds: draws, aligned, and everything that a judgement of them needs."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,19 +14,23 @@ from jax import lax
 from numpyro.infer import Predictive
 
 from ...models import Cohort, LDSParams, lds_model, log_likelihood
+from ...models.basis import moved
 from ...models.files import fingerprint
+from ...models.priors.base import Symmetry
 from ...models.simulation import sample_paths
-from ..identifiability import align, relabelling
+from ..alignment import align, relabelling
 from ..result import FitResult
 from . import arviz_compat as az
 from .basis_free import basis_free
-from .chains import Chains, Free, Settings, Target, model_arguments
+from .chains import Chains
+from .kernel import Settings
+from .target import Free, Target, model_arguments
 
 _PRIOR_DRAWS = 200
 
 
 def build(
-    keys,
+    keys: Any,
     chains: Chains,
     target: Target,
     settings: Settings,
@@ -37,10 +42,10 @@ def build(
     free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
     own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # which may tell the states apart
-    kind = "none" if own else relabelling(params, free, getattr(prior, "beta", 0.0))
+    kind = "none" if own else relabelling(params, free, prior.symmetry)
     sites = dict(chains.sites)
     if kind != "none":
-        sites |= _aligned(sites, params, kind)
+        sites |= _aligned(sites, target, kind)
     full = {name: sites.get(name, np.asarray(x)) for name, x in params._asdict().items()}
     of_sequence = _log_likelihood(full, cohort, free)
     invariant = basis_free(full["A"], full["C"], full["V1"])
@@ -74,7 +79,7 @@ def build(
     }
     y = np.where(cohort.mask, cohort.y, np.nan)
     groups = {
-        "posterior": az.dataset(posterior, coords, attrs=attrs),
+        "posterior": az.dataset(posterior, coords, attrs=attrs, dims=prior.site_dims),
         "sample_stats": az.dataset(stats, coords),
         "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
         "observed_data": az.dataset({"y": y}, coords, draws=False),
@@ -89,12 +94,16 @@ def build(
         kept = np.unique(np.linspace(0, n - 1, min(num_predictive, n)).round().astype(int))
         groups["posterior_predictive"] = _replicated(keys[0], full, cohort, free, kept, coords)
         if "A" not in free or prior.is_proper:
-            groups |= _prior_groups(keys[1], target, settings.free, coords)
+            with suppress(NotImplementedError):  # a prior that cannot be drawn from
+                groups |= _prior_groups(keys[1], target, settings.free, coords)
     return az.assemble(groups)
 
 
-def _aligned(sites, params: LDSParams, kind) -> dict[str, np.ndarray]:
-    """The draws, each relabelled so that it is nearest to the fit."""
+def _aligned(
+    sites: Mapping[str, np.ndarray], target: Target, kind: Symmetry
+) -> dict[str, np.ndarray]:
+    """Return the draws, each relabelled so that it is nearest to the fit."""
+    params = target.params
     shape = sites["A" if "A" in sites else "C"].shape[:2]
     full = {
         k: sites.get(k, np.broadcast_to(v, (*shape, *np.shape(v))))
@@ -102,30 +111,20 @@ def _aligned(sites, params: LDSParams, kind) -> dict[str, np.ndarray]:
     }
     flat = {k: np.asarray(x, float).reshape(-1, *x.shape[2:]) for k, x in full.items()}
     W = align(flat["A"], flat["C"], params, kind)
-    Wt = W.swapaxes(1, 2)
-    moved = {
-        "A": W @ flat["A"] @ Wt,
-        "C": flat["C"] @ Wt,
-        "Q": W @ flat["Q"] @ Wt,
-        "pi1": (W @ flat["pi1"][..., None])[..., 0],
-        "V1": W @ flat["V1"] @ Wt,
-    }
-    for name, w in (("A_unit", W), ("lambda", np.abs(W))):  # what a hierarchical A is made of
-        if name in sites:
-            x = sites[name].reshape(W.shape)
-            moved[name] = w @ x @ w.swapaxes(1, 2)
-    return {k: x.reshape(*shape, *x.shape[1:]) for k, x in moved.items() if k in sites}
+    own = {k: x.reshape(-1, *x.shape[2:]) for k, x in sites.items() if k not in full}
+    found = moved(LDSParams(**flat), W)._asdict() | target.prior.relabelled(own, W)
+    return {k: x.reshape(*shape, *x.shape[1:]) for k, x in found.items() if k in sites}
 
 
 def each_draw(f, full: Mapping[str, Any], free: Sequence[str], *extra):
-    """f(params, *extra[i]) of every draw (n, ...) in turn; what is held has no draws and is shared."""
+    """Return f(params, *extra[i]) of every draw (n, ...) in turn; what is held has no draws and is shared."""
     moving = {k: jnp.asarray(v) for k, v in full.items() if k in free}
     fixed = {k: jnp.asarray(v) for k, v in full.items() if k not in free}
     return lax.map(lambda x: f(LDSParams(**fixed, **x[0]), *x[1:]), (moving, *extra))
 
 
 def _flat(full: Mapping[str, Any], free: Sequence[str], kept=slice(None)) -> dict[str, Any]:
-    """Draws (chains, draws, ...) as (n, ...)."""
+    """Return draws (chains, draws, ...) as (n, ...)."""
     flat = {}
     for name, x in full.items():
         if name in free:
@@ -141,7 +140,7 @@ def _log_likelihood_jit(full, cohort, free):
 
 
 def _log_likelihood(full, cohort: Cohort, free) -> np.ndarray:
-    """log p(y_n | Ω) of every draw, (chains, draws, N)."""
+    """Return log p(y_n | Ω) of every draw, (chains, draws, N)."""
     shape = full[free[0]].shape[:2]
     found = _log_likelihood_jit(_flat(full, free), cohort, free)
     return np.asarray(found).reshape(*shape, -1)
@@ -153,7 +152,7 @@ def _paths_jit(keys, full, free, N, T):
 
 
 def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
-    """Cohorts of the same lengths, drawn for some of the draws; NaN past a sequence's end."""
+    """Return cohorts of the same lengths, drawn for some of the draws; NaN past a sequence's end."""
     N, T, d = cohort.y.shape
     flat = _flat(full, free, kept)
     n_chains = full[free[0]].shape[0]
@@ -172,7 +171,7 @@ def _from_prior(key, target: Target, free: Free):
 
 
 def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Dataset]:
-    """Draws from the prior, and cohorts drawn from those: what was believed before the data."""
+    """Return draws from the prior, and cohorts drawn from those: what was believed before the data."""
     found = _from_prior(key, target, free)
     y = np.asarray(found.pop("y"))[None].astype(np.float32)
     prior = {
@@ -181,13 +180,13 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
         if k in free.names or k not in LDSParams._fields
     }
     return {
-        "prior": az.dataset(prior, coords),
+        "prior": az.dataset(prior, coords, dims=target.prior.site_dims),
         "prior_predictive": az.dataset({"y": y}, coords),
     }
 
 
 def posterior_params(posterior: Any, n: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """All parameters, and which of them are draws: at most n of them (n, ...), spread evenly over all."""
+    """Return all parameters, and which of them are draws: at most n of them (n, ...), spread evenly over all."""
     data, constant = az.group(posterior, "posterior"), az.group(posterior, "constant_data")
     free = tuple(str(data.attrs["free"]).split())
     chains, draws = data.sizes["chain"], data.sizes["draw"]

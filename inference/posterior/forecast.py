@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Real
 
 from ...models import Cohort, kalman_filter
+from ...models.arguments import probability, whole
 from ...models.forecasting import check_request
 from ...models.simulation import sample_paths
 from . import arviz_compat as az
@@ -19,28 +21,24 @@ from .dataset import each_draw, posterior_params
 class PosteriorForecast(NamedTuple):
     """Draws of y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
 
-    draws: np.ndarray  # (S, N, horizon, d), each a path of its own
-    given: np.ndarray  # (N,), ψ
-    mean: np.ndarray  # (N, horizon, d), of the means given each draw of the parameters
+    draws: Real[np.ndarray, "S N horizon d"]  # each a path of its own
+    given: Real[np.ndarray, " N"]  # ψ
+    mean: Real[np.ndarray, "N horizon d"]  # of the means given each draw of the parameters
 
     def interval(self, prob: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """Equal-tailed, two arrays (N, horizon, d)."""
-        if not 0 < prob < 1:
-            raise ValueError(f"prob is {prob}; it must be between 0 and 1")
+        """Return equal-tailed intervals, two arrays (N, horizon, d)."""
+        prob = probability("prob", prob)
         low, high = np.quantile(self.draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
         return low, high
 
     def coverage(self, cohort: Cohort, prob: float = 0.9) -> np.ndarray:
-        """The share of observed values within the intervals, (horizon, d); NaN where none was observed."""
+        """Return the share of observed values within the intervals, (horizon, d); NaN where none was observed."""
         horizon = self.draws.shape[2]
-        at = self.given[:, None] + np.arange(horizon)  # (N, horizon)
-        inside = at < np.asarray(cohort.lengths)[:, None]
-        rows, at = np.arange(len(at))[:, None], np.minimum(at, cohort.n_steps - 1)
-        seen = np.asarray(cohort.mask)[rows, at] & inside[..., None]
-        y = np.asarray(cohort.y)[rows, at]
+        ahead = self.given[:, None] + np.arange(horizon)  # (N, horizon)
+        y = cohort.values_at(np.arange(len(ahead))[:, None], ahead)
         low, high = self.interval(prob)
-        hits = ((low <= y) & (y <= high) & seen).sum(0)
-        n = seen.sum(0)
+        hits = ((low <= y) & (y <= high)).sum(0)
+        n = np.isfinite(y).sum(0)
         return np.where(n > 0, hits / np.maximum(n, 1), np.nan)
 
 
@@ -53,15 +51,14 @@ def posterior_forecast(
     *,
     num_draws: int = 400,
 ) -> PosteriorForecast:
-    """Paths of `horizon` steps after the first `given` steps of each sequence (all by default).
+    """Draw paths of `horizon` steps after the first `given` steps of each sequence (all by default).
 
     `cohort` may be another one than that the posterior was sampled on, with the same channels in the same units.
     """
     d = az.group(posterior, "observed_data").sizes["channel"]
     if cohort.n_channels != d:
         raise ValueError(f"the posterior is of {d} channels, the cohort has {cohort.n_channels}")
-    if int(num_draws) != num_draws or num_draws < 1:
-        raise ValueError(f"num_draws is {num_draws}; it must be a whole number, at least 1")
+    num_draws = whole("num_draws", num_draws)
     psi = check_request(cohort, horizon, given)
     full, free = posterior_params(posterior, num_draws)
     keys = jax.random.split(key, len(full[free[0]]))

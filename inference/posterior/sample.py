@@ -1,5 +1,6 @@
 """The posterior around a fit: NUTS draws, aligned, with what a judgement needs, as ArviZ's object."""
 
+import json
 import os
 import threading
 import warnings
@@ -13,17 +14,19 @@ from tqdm.auto import tqdm
 
 from ...models import (
     Cohort,
-    HierarchicalPrior,
     LDSParams,
     Prior,
     prepare,
     total_log_likelihood,
 )
+from ...models.arguments import probability, whole
 from ...models.files import fingerprint, run_folder
 from ..identifiability import identifiability_report
 from ..result import FitResult
-from .chains import Free, Settings, Target, adapts_mass, forced_zeros, raw_key, run_chains
+from .chains import raw_key, run_chains
 from .dataset import build
+from .kernel import Settings, adapts_mass
+from .target import Target, moving
 
 
 def sample_posterior(
@@ -32,7 +35,7 @@ def sample_posterior(
     fit: FitResult,
     *,
     free: Sequence[str] = ("A",),
-    prior: Prior | HierarchicalPrior | None = None,
+    prior: Prior | None = None,
     priors: Mapping[str, Any] | None = None,
     num_warmup: int = 300,
     num_samples: int = 1000,
@@ -44,7 +47,7 @@ def sample_posterior(
     folder: str | os.PathLike | None = None,
     progress: bool = False,
 ) -> Any:
-    """NUTS on `lds_model` with the prior that the fit used, started at the fit.
+    """Sample the posterior by NUTS on `lds_model`, with the prior that the fit used, started at the fit.
 
     - `free` names the parameters that are sampled; the others stay at the fit. ("A",), the default, is the conditional
       posterior, whose mode is the MAP's A. Other parameters that are free have `default_priors`, or
@@ -60,22 +63,21 @@ def sample_posterior(
     posterior_predictive, prior, prior_predictive, observed_data and constant_data (which holds the fit).
     """
     free = _check_free(free)
-    num_warmup = _whole("num_warmup", num_warmup, 1)
-    num_samples = _whole("num_samples", num_samples, 4)
-    num_chains = _whole("num_chains", num_chains, 1)
-    num_predictive = _whole("num_predictive", num_predictive, 0)
-    max_tree_depth = _whole("max_tree_depth", max_tree_depth, 1)
-    if not 0 < target_accept < 1:
-        raise ValueError(f"target_accept is {target_accept}; it must be between 0 and 1")
+    num_warmup, num_samples = whole("num_warmup", num_warmup), whole("num_samples", num_samples, 4)
+    num_chains, num_predictive = (
+        whole("num_chains", num_chains),
+        whole("num_predictive", num_predictive, 0),
+    )
+    max_tree_depth = whole("max_tree_depth", max_tree_depth)
+    target_accept = probability("target_accept", target_accept)
     _check_fit(cohort, fit)
     prior = fit.prior if prior is None else prior
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
     n_directions = _check_identified(params, free, prior, priors)
     target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
     if adapt_mass is None:
-        adapt_mass = adapts_mass(free, prior)
-    moving = Free(free, forced_zeros(free, prior, priors or {}, params.n_states))
-    settings = Settings(moving, num_warmup, float(target_accept), max_tree_depth, adapt_mass)
+        adapt_mass = adapts_mass(free, prior, params.n_states)
+    settings = Settings(moving(free, target), num_warmup, target_accept, max_tree_depth, adapt_mass)
     keys = jax.random.split(raw_key(key), 3)
     folder = _checked_folder(
         folder, keys, cohort, fit, prior, priors, settings, num_samples, num_chains
@@ -99,12 +101,6 @@ def sample_posterior(
     return build(keys[1:], chains, target, settings, fit, n_directions, num_predictive)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    if int(value) != value or value < least:
-        raise ValueError(f"{name} is {value}; it must be a whole number, at least {least}")
-    return int(value)
-
-
 def _check_free(free: str | Sequence[str]) -> tuple[str, ...]:
     names = (free,) if isinstance(free, str) else tuple(free)
     if not names:
@@ -116,7 +112,7 @@ def _check_free(free: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_fit(cohort: Cohort, fit: FitResult) -> None:
-    """It is a fit, of this cohort."""
+    """Raise unless `fit` was fitted to this cohort; warn if it has not converged."""
     if not isinstance(fit, FitResult):
         raise TypeError(f"fit is a {type(fit).__name__}; give what fit_map or fit_em returns")
     d = fit.params.n_channels
@@ -137,7 +133,7 @@ def _check_fit(cohort: Cohort, fit: FitResult) -> None:
 
 
 def _check_identified(params, free, prior, priors) -> int:
-    """How many directions of change of basis are left; a warning says which."""
+    """Return how many directions of change of basis are left; a warning says which."""
     held = tuple(name for name in LDSParams._fields if name not in free)
     report = identifiability_report(params, held)
     if not report.n_directions:
@@ -152,14 +148,14 @@ def _check_identified(params, free, prior, priors) -> int:
 
 
 def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_samples, num_chains):
-    """The folder of a run, new or of the same run."""
+    """Return the folder of a run, new or of the same run."""
     if folder is None:
         return None
     run = {
         "key": fingerprint(key),
         "cohort": fingerprint(cohort),
         "fit": fingerprint(fit.params),
-        "prior": f"{type(prior).__name__} {getattr(prior, 'by', '')} {fingerprint(prior)}",
+        "prior": json.dumps(prior.to_dict()),
         "priors": str(
             {k: f"{type(v).__name__} {fingerprint(v)}" for k, v in (priors or {}).items()}
         ),

@@ -1,4 +1,4 @@
-"""Choosing β and the number of states by held-out sequences, and how stable the zeros of A are."""
+"""Choosing β and the number of states by held-out sequences."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,13 +7,15 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, LDSParams, Prior, forecast, log_likelihood
-from ..map.em import fit_map
+from ...models import Cohort, LDSParams, Penalty, forecast, log_likelihood
+from ...models.arguments import whole
 from ..result import FitResult
-from .path import effective_states, regularization_path
+from .path import Path, effective_states, regularization_path, scaled_beta
 
 
 class Choice(NamedTuple):
+    """A number of states and a β."""
+
     n_states: int
     beta: float
 
@@ -32,7 +34,7 @@ class Selection(NamedTuple):
 def select(
     cohort: Cohort,
     n_states: int | Sequence[int],
-    prior: Prior | None = None,
+    prior: Penalty | None = None,
     *,
     betas: Sequence[float] | np.ndarray | None = None,
     n_betas: int = 10,
@@ -41,62 +43,84 @@ def select(
     progress: bool = False,
     **options: Any,
 ) -> Selection:
-    """K-fold cross-validation over sequences, for every number of states and every β of a path.
+    """Cross-validate over sequences, for every number of states and every β of a path.
 
     Density is the log predictive density of a held-out sequence, for each observed cell; error the mean absolute error
     of forecasts of its second half, given its first, in the cohort's units. Both are means over folds, with standard
-    errors. The one-standard-error rule takes the fewest nonzero entries of A whose density is within one standard
+    errors. A β of the table is one for the whole cohort: the fits to parts of it take theirs from `scaled_beta`.
+    The one-standard-error rule takes the fewest nonzero entries of A whose density is within one standard
     error of the best; among equals the fewest states, then the largest density. Takes the options of
     `regularization_path`. Ctrl-C returns what is known of the numbers of states that are done.
     """
     sizes = [n_states] if isinstance(n_states, int | np.integer) else list(n_states)
-    N = len(cohort)
-    if int(n_folds) != n_folds or not 2 <= n_folds <= N:
-        raise ValueError(
-            f"n_folds is {n_folds}; it must be from 2 to the {N} sequences of the cohort"
-        )
-    fold = np.random.default_rng(seed).permutation(N) % n_folds
+    n_folds = whole("n_folds", n_folds, 2, len(cohort))
+    fold = np.random.default_rng(seed).permutation(len(cohort)) % n_folds
+    n_values = n_betas if betas is None else len(betas)
     rows, fits = [], {}
-    bar = tqdm(total=len(sizes) * (n_folds + 1), disable=not progress, desc="select", unit="path")
-    for l in sizes:
-        whole = regularization_path(cohort, l, prior, betas=betas, n_betas=n_betas, **options)
-        if len(whole.betas) < (n_betas if betas is None else len(betas)):  # Ctrl-C
-            break
-        bar.update()
-        density, error = np.full((2, n_folds, len(whole.betas)), np.nan)
-        complete = True
-        for k in range(n_folds):
-            path = regularization_path(
-                cohort.take(fold != k), l, prior, betas=whole.betas, **options
-            )
-            complete = len(path.fits) == len(whole.fits)
-            if not complete:  # Ctrl-C
+    with tqdm(
+        total=len(sizes) * (n_folds + 1), disable=not progress, desc="select", unit="path"
+    ) as bar:
+        for l in sizes:
+            path = regularization_path(cohort, l, prior, betas=betas, n_betas=n_betas, **options)
+            if len(path.betas) < n_values:  # Ctrl-C
                 break
-            for i, fit in enumerate(path.fits):
-                density[k, i], error[k, i] = _held_out(fit.params, cohort, fold == k)
             bar.update()
-        if not complete:
-            break
-        for i, (beta, fit) in enumerate(zip(whole.betas, whole.fits, strict=True)):
-            nonzero = int((np.asarray(fit.params.A) != 0).sum())
-            rows.append(
-                {
-                    "n_states": l,
-                    "beta": beta,
-                    "density": density[:, i].mean(),
-                    "density_se": density[:, i].std(ddof=1) / np.sqrt(n_folds),
-                    "error": error[:, i].mean(),
-                    "error_se": error[:, i].std(ddof=1) / np.sqrt(n_folds),
-                    "bic": bic(fit, N),
-                    "nonzero": nonzero,
-                    "active_states": len(effective_states(fit.params)),
-                }
-            )
-            fits[l, beta] = fit
-    bar.close()
+            scores = _scores(cohort, l, prior, path.betas, fold, options, bar)
+            if scores is None:
+                break
+            rows += _rows(path, *scores, cohort)
+            fits |= {(l, beta): fit for beta, fit in zip(path.betas, path.fits, strict=True)}
     if not rows:
         raise KeyboardInterrupt("interrupted before the first number of states was done")
-    table = pd.DataFrame(rows)
+    return _choose(pd.DataFrame(rows), fits)
+
+
+def _scores(
+    cohort: Cohort,
+    l: int,
+    prior: Penalty | None,
+    betas: np.ndarray,
+    fold: np.ndarray,
+    options: Any,
+    bar: Any,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return density and error of every fold and β, (folds, betas); None after Ctrl-C."""
+    density, error = np.full((2, fold.max() + 1, len(betas)), np.nan)
+    for k in range(fold.max() + 1):
+        part = cohort.take(fold != k)
+        there = scaled_beta(betas, cohort, part)
+        path = regularization_path(part, l, prior, betas=there, **options)
+        if len(path.fits) < len(betas):
+            return None
+        for i, fit in enumerate(path.fits):
+            density[k, i], error[k, i] = _held_out(fit.params, cohort, fold == k)
+        bar.update()
+    return density, error
+
+
+def _rows(
+    path: Path, density: np.ndarray, error: np.ndarray, cohort: Cohort
+) -> list[dict[str, Any]]:
+    """Return a row of the table for each β of a path."""
+    root = np.sqrt(len(density))
+    return [
+        {
+            "n_states": fit.params.n_states,
+            "beta": beta,
+            "density": density[:, i].mean(),
+            "density_se": density[:, i].std(ddof=1) / root,
+            "error": error[:, i].mean(),
+            "error_se": error[:, i].std(ddof=1) / root,
+            "bic": bic(fit, len(cohort)),
+            "nonzero": int((np.asarray(fit.params.A) != 0).sum()),
+            "effective_states": len(effective_states(fit.params)),
+        }
+        for i, (beta, fit) in enumerate(zip(path.betas, path.fits, strict=True))
+    ]
+
+
+def _choose(table: pd.DataFrame, fits: dict[tuple[int, float], FitResult]) -> Selection:
+    """Return the choice of each rule."""
     best = table.loc[table["density"].idxmax()]
     near = table[table["density"] >= best["density"] - best["density_se"]]
     near = near.iloc[np.lexsort((-near["density"], near["n_states"], near["nonzero"]))]
@@ -116,7 +140,7 @@ def select(
 
 
 def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[float, float]:
-    """Log predictive density for each cell, and forecast error, of the sequences held out.
+    """Return the log predictive density for each cell, and the forecast error, of the sequences held out.
 
     The whole cohort is evaluated: its shape is the same for every fold, so that nothing is compiled anew.
     """
@@ -125,58 +149,15 @@ def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[floa
     half = np.asarray(cohort.lengths) // 2
     horizon = int((np.asarray(cohort.lengths) - half).max())
     mean = np.asarray(forecast(params, cohort, horizon, given=half).mean)
-    steps = half[:, None] + np.arange(horizon)  # (N, horizon)
     n = np.arange(len(cohort))[:, None]
-    inside = (steps < np.asarray(cohort.lengths)[:, None]) & held[:, None]
-    steps = np.minimum(steps, cohort.n_steps - 1)
-    seen = np.asarray(cohort.mask)[n, steps] & inside[..., None]
-    gap = np.abs(
-        np.asarray(cohort.to_units(mean)) - np.asarray(cohort.to_units(cohort.y))[n, steps]
-    )
-    return density, float(gap[seen].mean()) if seen.any() else float("nan")
+    wanted = cohort.values_at(n, half[:, None] + np.arange(horizon))  # (N, horizon, d)
+    gap = np.abs(cohort.to_units(mean) - cohort.to_units(wanted))[held]
+    return density, float(np.nanmean(gap)) if np.isfinite(gap).any() else float("nan")
 
 
 def bic(fit: FitResult, N: int) -> float:
-    """-2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
-    sizes = fit.spec.sizes(fit.params.n_states, fit.params.n_channels)
+    """Return -2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
+    sizes = fit.constraints.sizes(fit.params.n_states, fit.params.n_channels)
     sizes["A"] = int((np.asarray(fit.params.A) != 0).sum())
-    free = sum(size for name, size in sizes.items() if fit.spec.free(name))
+    free = sum(size for name, size in sizes.items() if fit.constraints.free(name))
     return -2 * fit.log_likelihood + np.log(N) * free
-
-
-def stability_selection(
-    cohort: Cohort,
-    fit: FitResult,
-    *,
-    n_bootstraps: int = 50,
-    seed: int = 0,
-    progress: bool = False,
-    **options: Any,
-) -> np.ndarray:
-    """How often each A_ij is not zero, (l, l), when the sequences are drawn again with replacement.
-
-    Every fit starts at `fit` and holds what it held, and C, so that an entry means the same in all of them. Takes the
-    options of `fit_map`, which may say otherwise. Ctrl-C returns the share among the fits that are done.
-    """
-    if int(n_bootstraps) != n_bootstraps or n_bootstraps < 1:
-        raise ValueError(f"n_bootstraps is {n_bootstraps}; it must be a whole number, at least 1")
-    rng = np.random.default_rng(seed)
-    sequences, l = cohort.sequences(), fit.params.n_states
-    options = {**fit.spec.options, "hold": {*fit.spec.hold, "C"}, **options}
-    included, done = np.zeros((l, l)), 0
-    for _ in tqdm(range(n_bootstraps), disable=not progress, desc="stability", unit="fit"):
-        drawn = [sequences[i] for i in rng.integers(len(sequences), size=len(sequences))]
-        again = fit_map(
-            Cohort.from_sequences(drawn, channels=cohort.channels),
-            l,
-            fit.prior,
-            init=fit.params,
-            **options,
-        )
-        if again.interrupted:
-            break
-        included += np.asarray(again.params.A) != 0
-        done += 1
-    if not done:
-        raise KeyboardInterrupt("interrupted before the first bootstrap was done")
-    return included / done

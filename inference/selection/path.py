@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Flat, Laplace, LDSParams, Prior
+from ...models import Cohort, Laplace, LDSParams, Penalty
+from ...models.arguments import whole
+from ...models.priors import as_penalty
 from ..map.em import fit_map
 from ..map.program import evaluate, pose
 from ..proximal import beta_max
@@ -34,7 +36,7 @@ class Path(NamedTuple):
                 "objective": [fit.objective[-1] for fit in self.fits],
                 "log_likelihood": [fit.log_likelihood for fit in self.fits],
                 "nonzero": [int((np.asarray(fit.params.A) != 0).sum()) for fit in self.fits],
-                "active_states": [len(effective_states(fit.params)) for fit in self.fits],
+                "effective_states": [len(effective_states(fit.params)) for fit in self.fits],
                 "converged": [fit.converged for fit in self.fits],
                 "n_iter": [fit.n_iter for fit in self.fits],
             }
@@ -55,10 +57,21 @@ def effective_states(params: LDSParams) -> np.ndarray:
     return np.flatnonzero(on.any(0) | on.any(1))
 
 
+def scaled_beta(beta: Any, fitted: Cohort, wanted: Cohort) -> Any:
+    """Return the β that weighs as much in a fit to `wanted` as `beta` does in a fit to `fitted`.
+
+    The log-likelihood that a penalty weighs against is a sum over transitions, so β grows with their number: a β that
+    is chosen on parts of a cohort shrinks A by the same amount when it is scaled to the whole. (So do glmnet and
+    scikit-learn, whose penalty is one for each observation.)
+    """
+    transitions = [int((np.asarray(c.lengths) - 1).sum()) for c in (wanted, fitted)]
+    return beta * transitions[0] / transitions[1]
+
+
 def regularization_path(
     cohort: Cohort,
     n_states: int,
-    prior: Prior | None = None,
+    prior: Penalty | None = None,
     *,
     n_betas: int = 30,
     smallest: float = 1e-3,
@@ -78,13 +91,12 @@ def regularization_path(
     may have gone singular and links to zero, and EM finds back slowly or not at all. Begun at neighbours, from the
     smallest β up or from the largest down, fits were seen to take longer and to end up to a thousand nats lower.
     """
-    prior = Laplace(1.0) if prior is None else prior
-    if isinstance(prior, Flat) or not np.any(np.asarray(prior.beta) > 0):
+    prior = Laplace(1.0) if prior is None else as_penalty(prior)
+    if not prior.penalised(whole("n_states", n_states)).any():
         raise ValueError(f"prior is {prior!r}, which has no penalty to vary")
     options["max_iter"] = max_iter
     if betas is None:
-        if int(n_betas) != n_betas or n_betas < 2:
-            raise ValueError(f"n_betas is {n_betas}; it must be a whole number, at least 2")
+        n_betas = whole("n_betas", n_betas, 2)
         if not 0 < smallest < 1:
             raise ValueError(
                 f"smallest is {smallest}; it is a share of the largest beta, in (0, 1)"
@@ -94,7 +106,7 @@ def regularization_path(
         empty = fit_map(cohort, n_states, zero, init=init, **options)
         if empty.interrupted:
             return Path(np.zeros(0), ())
-        grid = _largest(cohort, empty, prior) * np.geomspace(1.0, smallest, int(n_betas))
+        grid = _largest(cohort, empty, prior) * np.geomspace(1.0, smallest, n_betas)
     else:
         grid = np.sort(np.asarray(betas, float).ravel())[::-1]
         if not grid.size or not (np.isfinite(grid) & (grid > 0)).all():
@@ -109,10 +121,8 @@ def regularization_path(
     return Path(np.array(done), tuple(fits[beta] for beta in done))
 
 
-def _largest(cohort: Cohort, empty: FitResult, prior: Prior) -> float:
-    """β_max of the M-step at a fit with A = 0, for a prior whose own β is a weight."""
+def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
+    """Return the factor of the prior from which on A = 0 is optimal, at a fit with A = 0."""
     params = empty.params
-    s = evaluate(params, pose(cohort, empty.prior, params), empty.spec).stats
-    weight = np.asarray(prior.beta, float)
-    least = weight[(weight > 0) & np.isfinite(weight)].min()
-    return float(beta_max(params.Q, s.S10, prior)) / float(least)
+    s = evaluate(params, pose(cohort, empty.prior, params), empty.constraints).stats
+    return float(beta_max(params.Q, s.S10, prior))

@@ -22,7 +22,7 @@ def test_a_fit_is_saved_whole(small_cohort, tmp_path):
             jax.tree.leaves(tuple(fit)[:-2]), jax.tree.leaves(tuple(again)[:-2]), strict=True
         ):
             np.testing.assert_array_equal(a, b)
-        assert type(again.prior) is type(prior) and again.spec == fit.spec
+        assert type(again.prior) is type(prior) and again.constraints == fit.constraints
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(ValueError, match="not a fit"):
         load_fit(tmp_path / "bad.json")

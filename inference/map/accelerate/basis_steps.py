@@ -7,20 +7,15 @@ import numpy as np
 from jax import Array
 from scipy.linalg import schur
 
-from ....models import LDSParams, Prior, change_basis
+from ....models import LDSParams, Penalty, change_basis
 
 _MAX_CONDITION = 1e4  # of W: a basis that is nearly degenerate gains little and costs precision
 
 
-def level(params: LDSParams) -> LDSParams:
-    """The same model with states of one scale: the diagonal of Q is 1."""
-    return change_basis(params, jnp.diag(1 / jnp.sqrt(jnp.diagonal(params.Q))))
-
-
 def basis_step(
-    params: LDSParams, prior: Prior, rotations: bool = False
+    params: LDSParams, prior: Penalty, rotations: bool = False
 ) -> tuple[LDSParams, Array, float]:
-    """The best of a few bases z → Wz, W, and by how much it lowers the penalty (0: the basis is kept).
+    """Return the best of a few bases z → Wz, W, and by how much it lowers the penalty (0: the basis is kept).
 
     Candidates: the states rescaled one by one (ℓ1 matrix balancing), and the real block-diagonal eigenbasis of A, where
     ‖A‖₁ is near its infimum Σ |λ_i| over all bases. With `rotations` W is orthogonal, which keeps Q = I: turns of A
@@ -29,7 +24,7 @@ def basis_step(
     A = np.asarray(params.A, float)
     best, best_W, gain = params, jnp.asarray(np.eye(len(A)), params.A.dtype), 0.0
     before = float(prior.value(A))
-    uniform = np.ndim(prior.beta) == 0
+    uniform = prior.symmetry == "signed permutations"
     for W, A_new in _rotations(A, uniform) if rotations else _candidates(A, uniform):
         condition = np.linalg.cond(W)
         lower = before - float(prior.value(A_new))

@@ -1,11 +1,12 @@
 """Quasi-Newton steps on the penalised log-likelihood, which finish what EM is slow to finish.
 
 By Fisher's identity the exact gradient follows from the sums of an E-step, which EM's own program makes. Steps are
-scipy's L-BFGS-B, monotone, in the coordinates of chart.py. A stays within the orthant that it starts in: bounds make
-its exact zeros, and the next EM step may choose another orthant.
+scipy's L-BFGS-B, monotone, in the coordinates of coordinates.py. A stays within a piece on
+which the penalty is smooth: bounds make its exact zeros, and the next EM step may choose another piece.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,14 @@ from .coordinates import Chart
 _MEMORY = 100  # pairs kept by L-BFGS-B
 
 
+class Run(NamedTuple):
+    """Where a run of quasi-Newton steps ended."""
+
+    params: LDSParams | None  # None: no step was taken
+    objective: list[float]  # after each step
+    interrupted: bool  # by Ctrl-C
+
+
 def quasi_newton(
     chart: Chart,
     objective: float,
@@ -24,12 +33,10 @@ def quasi_newton(
     max_iter: int,
     tol: float,
     stepped: Callable[[float], None],
-    arrived: Callable[[LDSParams], None],
-) -> int:
-    """Up to max_iter steps, fewer if the gradient is within a tenth of what EM calls optimal; how many were taken.
+) -> Run:
+    """Take up to max_iter steps, fewer if the gradient is within a tenth of what EM calls optimal.
 
-    `objective` is that at the chart's origin. `stepped` is told the objective after each step, and `arrived` the
-    last point, also where an interruption ends it.
+    `objective` is that at the chart's origin. `stepped` is told the objective after each step.
     """
     x0, lower, upper = chart.start()
 
@@ -44,22 +51,24 @@ def quasi_newton(
         finite = np.isfinite(value) and np.isfinite(g).all()
         return (value, g) if finite else (1e300, np.zeros_like(x))
 
-    reached, last = [f(x0)[0]], x0
-    constant = objective + reached[0]  # the prior's: what is minimised is the rest
+    best, last = f(x0)[0], None
+    constant = objective + best  # the prior's: what is minimised is the rest
+    reached: list[float] = []
 
     def accept(intermediate_result):
-        nonlocal last
+        nonlocal best, last
         value = float(intermediate_result.fun)
-        if value > reached[-1]:  # rounding, at the end
+        if value > best:  # rounding, at the end
             raise StopIteration
-        last = np.array(intermediate_result.x)
+        best, last = value, np.array(intermediate_result.x)
         stepped(constant - value)
-        reached.append(value)
-        if len(reached) > max_iter:
+        reached.append(constant - value)
+        if len(reached) >= max_iter:
             raise StopIteration
 
+    interrupted = False
     try:
-        if reached[0] < 1e300:
+        if best < 1e300:
             minimize(
                 f,
                 x0,
@@ -75,8 +84,9 @@ def quasi_newton(
                     "gtol": 0.1 * tol * chart.counts["V1"] ** 0.5,
                 },
             )
-    finally:
-        if len(reached) > 1:
-            found = LDSParams(*map(jnp.asarray, chart.point(last).cast(chart.dtype)))
-            arrived(found._replace(A=found.A + 0.0))  # no -0.0
-    return len(reached) - 1
+    except KeyboardInterrupt:
+        interrupted = True
+    if last is None:
+        return Run(None, reached, interrupted)
+    found = LDSParams(*map(jnp.asarray, chart.point(last).cast(chart.dtype)))
+    return Run(found._replace(A=found.A + 0.0), reached, interrupted)  # no -0.0

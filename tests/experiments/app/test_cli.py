@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from sparse_lds.experiments.app.cli import app
 from sparse_lds.experiments.saving import load_fit, load_posterior
+from sparse_lds.inference import Constraints
 
 
 def test_the_commands_in_turn(tmp_path, frame):
@@ -54,7 +55,7 @@ def test_states_that_are_tests_have_their_names(tmp_path, frame):
     fit = load_fit(out / "fit.json")
     np.testing.assert_array_equal(fit.params.C, np.eye(3))
     np.testing.assert_array_equal(fit.params.A, A.to_numpy())
-    assert fit.spec.hold == ("C",) and fit.n_iter <= 50
+    assert fit.constraints == Constraints.levels() and fit.n_iter <= 50
 
 
 def test_the_command_line_says_what_is_wrong(tmp_path, frame):

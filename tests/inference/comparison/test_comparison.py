@@ -15,14 +15,16 @@ from sparse_lds.experiments.figures import (
     plot_transition,
 )
 from sparse_lds.inference import (
+    FitResult,
+    Stop,
     compare_map_posterior,
     diagnose,
     identifiability_report,
 )
-from sparse_lds.inference.comparison.table import _confusion, _scores, sparse_summary
-from sparse_lds.inference.identifiability import align, relabelling
-from sparse_lds.inference.map.em import FitResult
-from sparse_lds.inference.map.mstep import Spec
+from sparse_lds.inference.alignment import align, relabelling
+from sparse_lds.inference.comparison.sparse_summary import sparse_summary
+from sparse_lds.inference.comparison.table import _confusion, _scores
+from sparse_lds.inference.constraints import Constraints
 from sparse_lds.inference.posterior import arviz_compat as az
 from sparse_lds.inference.posterior.basis_free import basis_free
 from sparse_lds.inference.selection.path import Path
@@ -86,7 +88,8 @@ def test_relabellings_that_are_symmetries():
     assert relabelling(params, everything_but_Q) == "none"
     assert relabelling(params._replace(Q=np.eye(3)), everything_but_Q) == "signed permutations"
     assert relabelling(params._replace(Q=np.diag([1.0, 2, 3])), everything_but_Q) == "signs"
-    assert relabelling(params, LDSParams._fields, np.ones((3, 3))) == "signs"
+    assert relabelling(params, LDSParams._fields, "signs") == "signs"
+    assert relabelling(params, LDSParams._fields, "none") == "none"
 
 
 @pytest.mark.parametrize("kind", ["signed permutations", "signs"])
@@ -127,7 +130,17 @@ def fit_of(A) -> FitResult:
         np.asarray(A, float), np.eye(l), np.eye(l), np.eye(l), np.zeros(l), np.eye(l)
     )
     return FitResult(
-        params, np.zeros(1), 1, True, "", 0.0, 0.0, Laplace(1.0), Spec(), {}, (), np.zeros(0)
+        params,
+        np.zeros(1),
+        Stop.TOLERANCE,
+        "",
+        0.0,
+        0.0,
+        Laplace(1.0),
+        Constraints(),
+        {},
+        (),
+        np.zeros(0),
     )
 
 

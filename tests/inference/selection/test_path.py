@@ -15,7 +15,7 @@ from sparse_lds.inference import (
     select,
     stability_selection,
 )
-from sparse_lds.inference.map import em
+from sparse_lds.inference.map import loop
 from sparse_lds.models import (
     GroupLaplace,
     Laplace,
@@ -165,7 +165,7 @@ def test_stability_tells_the_strong_entries_from_none(cohort, fit):
 
 
 def test_an_interruption_keeps_what_was_reached(cohort, monkeypatch):
-    calls, original = [], em.run
+    calls, original = [], loop.run
 
     def interrupted(*args):
         calls.append(1)
@@ -173,7 +173,7 @@ def test_an_interruption_keeps_what_was_reached(cohort, monkeypatch):
             raise KeyboardInterrupt
         return original(*args)
 
-    monkeypatch.setattr(em, "run", interrupted)
+    monkeypatch.setattr(loop, "run", interrupted)
     fit = fit_map(cohort, 3, Laplace(1.0), init=TRUTH, accelerate=False, tol=0.0)
     assert not fit.converged and "interrupted" in fit.reason
     assert fit.n_iter == len(fit.objective) == 50
@@ -182,7 +182,7 @@ def test_an_interruption_keeps_what_was_reached(cohort, monkeypatch):
 
 def test_an_interruption_stops_what_is_made_of_fits(cohort, fit, monkeypatch):
     """Ctrl-C ends the loop, not only the fit that it hits, and that fit does not count."""
-    calls, original = [], em.run
+    calls, original = [], loop.run
 
     def interrupted(*args):
         calls.append(1)
@@ -190,7 +190,7 @@ def test_an_interruption_stops_what_is_made_of_fits(cohort, fit, monkeypatch):
             raise KeyboardInterrupt
         return original(*args)
 
-    monkeypatch.setattr(em, "run", interrupted)
+    monkeypatch.setattr(loop, "run", interrupted)
     stop = 3  # every fit takes at least one run
     path = regularization_path(cohort, 3, betas=[9.0, 8.0, 7.0, 6.0], init=TRUTH, hold=REST)
     assert len(calls) == 3 and 1 <= len(path.fits) <= 2

@@ -7,9 +7,8 @@ import pytest
 from scipy.stats import ortho_group
 
 from sparse_lds.inference import fit_map
+from sparse_lds.inference.constraints import Constraints
 from sparse_lds.inference.map.accelerate.basis_steps import basis_step
-from sparse_lds.inference.map.finish import regular
-from sparse_lds.inference.map.mstep import Spec
 from sparse_lds.models import (
     GroupLaplace,
     Laplace,
@@ -98,8 +97,8 @@ def test_what_a_fit_returns_is_a_start():
     params = params._replace(V1=np.outer(long, long) + np.eye(3))
     with pytest.raises(ValueError, match="not positive definite"):
         check_params(params)
-    check_params(regular(params, Spec()))
-    held = regular(params, Spec(hold=("V1",)))
+    check_params(Constraints().regular(params))
+    held = Constraints(hold=("V1",)).regular(params)
     np.testing.assert_array_equal(held.V1, params.V1)
 
 

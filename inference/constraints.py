@@ -1,0 +1,173 @@
+"""What a fit keeps fixed, and all that follows from it.
+
+One frozen object, made where a fit begins, says which parameters are held, which covariances are diagonal and what
+fixes the scale of the states. Who needs to know what that means for a start, an M-step, a change of basis or a set of
+coordinates asks it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..models import Cohort, LDSParams, change_basis, unit_noise
+from ..models.basis import derivative
+from ..models.linalg import least_correlation
+from .covariances import DIAGONAL, FULL, UNIT_DIAGONAL, Full
+
+COVARIANCES = ("Q", "R", "V1")
+_Q = ("free", "unit diagonal", "identity")
+_C = ("free", "identity")
+_LIFT = 0.01  # of V1, added to Q where a start is to have Q = I: states with little noise would be huge in units of it
+
+Changes = Literal["any", "orthogonal", "none"]
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What a fit keeps.
+
+    - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
+    - `Q="unit diagonal"` and `Q="identity"` fix the scales of the states, which the penalty on A depends on.
+    - `C="identity"` makes each state the level of a channel.
+
+    >>> Constraints(hold=("C",)).held
+    ('C',)
+    >>> Constraints.levels().held
+    ('C',)
+    """
+
+    hold: Sequence[str] = ()
+    diagonal: Sequence[str] = ()
+    Q: str = "free"
+    C: str = "free"
+
+    def __post_init__(self):
+        for argument, known in (("hold", LDSParams._fields), ("diagonal", COVARIANCES)):
+            names = getattr(self, argument)
+            names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{argument} names {name!r}; it may name {', '.join(known)}")
+            object.__setattr__(self, argument, names)
+        for name, value, known in (("Q", self.Q, _Q), ("C", self.C, _C)):
+            if value not in known:
+                raise ValueError(
+                    f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}"
+                )
+        if self.Q != "free" and ("Q" in self.hold or "Q" in self.diagonal):
+            raise ValueError(f"Q is {self.Q!r}, and cannot be held or kept diagonal besides")
+
+    @classmethod
+    def levels(cls) -> "Constraints":
+        """Return the constraints that make each state the true level of a channel: C = I, and R diagonal."""
+        return cls(diagonal=("R",), C="identity")
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The parameters that do not move at all."""
+        fixed = [name for name in ("C", "Q") if getattr(self, name) == "identity"]
+        return tuple(sorted({*self.hold, *fixed}))
+
+    def free(self, name: str) -> bool:
+        """Tell whether a parameter moves."""
+        return name not in self.held
+
+    def holding(self, *names: str) -> "Constraints":
+        """Return the same constraints with more parameters held."""
+        return replace(self, hold={*self.hold, *(name for name in names if self.free(name))})  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        parts = [f"{name} held" for name in self.hold]
+        parts += [f"{name} = I" for name in ("C", "Q") if getattr(self, name) == "identity"]
+        parts += [f"{name} diagonal" for name in self.diagonal]
+        parts += ["Q of unit diagonal"] if self.Q == "unit diagonal" else []
+        return ", ".join(parts) or "nothing held"
+
+    # ---- numbers and M-steps
+
+    def covariance(self, name: str) -> Full:
+        """Return the shape of a covariance: its size, its M-step, its coordinates."""
+        if name in self.diagonal:
+            return DIAGONAL
+        return UNIT_DIAGONAL if name == "Q" and self.Q == "unit diagonal" else FULL
+
+    def sizes(self, l: int, d: int) -> dict[str, int]:
+        """Return how many numbers each parameter is made of; A in full."""
+        size = {"A": l * l, "C": d * l, "pi1": l}
+        return size | {
+            name: self.covariance(name).size(d if name == "R" else l) for name in COVARIANCES
+        }
+
+    # ---- starts and results
+
+    def check(self, cohort: Cohort, n_states: int) -> None:
+        """Raise if a model of this size cannot satisfy the constraints."""
+        if self.C == "identity" and n_states != cohort.n_channels:
+            raise ValueError(
+                f"n_states is {n_states}; with a state for each channel (C = I) it must be {cohort.n_channels}"
+            )
+
+    def first_guess(self, cohort: Cohort) -> LDSParams | None:
+        """Return the start that the constraints themselves give, or None: then it is guessed from the data."""
+        if self.C != "identity":
+            return None
+        I = np.eye(cohort.n_channels)
+        return LDSParams(A=0.9 * I, C=I, Q=0.1 * I, R=0.1 * I, pi1=np.zeros(len(I)), V1=I)
+
+    def lifted(self, guess: LDSParams) -> LDSParams:
+        """Return a guess from the data, with noise enough for the basis that the constraints ask for."""
+        return guess._replace(Q=guess.Q + _LIFT * guess.V1) if self.Q == "identity" else guess
+
+    def start(self, params: LDSParams) -> LDSParams:
+        """Return the same model in the basis that the constraints ask for."""
+        if self.C == "identity" and not np.array_equal(params.C, np.eye(*params.C.shape)):
+            raise ValueError(
+                "init has a C that is not the identity, and the constraints ask for C = I"
+            )
+        if self.Q == "identity":
+            params = change_basis(params, np.linalg.inv(np.linalg.cholesky(params.Q)))
+            return params._replace(Q=jnp.asarray(np.eye(params.n_states), params.Q.dtype))
+        return unit_noise(params) if self.Q == "unit diagonal" else params
+
+    def regular(self, params: LDSParams) -> LDSParams:
+        """Return parameters whose free covariances are clear of singular, so that a fit can start where one ended.
+
+        Floors are set at the start of a fit: a V1 that grows a millionfold in one direction outgrows its floor in
+        others.
+        """
+
+        def clear(S):
+            if not least_correlation(S) < 1e-10:
+                return S
+            return jnp.asarray(S + 1e-10 * np.diag(np.diagonal(S)), S.dtype)
+
+        free = [name for name in COVARIANCES if self.free(name)]
+        if self.Q == "unit diagonal" and "Q" in free:
+            free.remove("Q")
+        return params._replace(**{name: clear(getattr(params, name)) for name in free})
+
+    # ---- changes of basis
+
+    @property
+    def basis_changes(self) -> Changes:
+        """Which z → Wz keep all constraints: any W, orthogonal ones (Q = I alone is asked for), or none."""
+        bound = {*self.hold} - {"R"} or {*self.diagonal} - {"R"} or self.C == "identity"
+        if bound or self.Q == "unit diagonal":
+            return "none"
+        return "orthogonal" if self.Q == "identity" else "any"
+
+    def changes(self, params: LDSParams, X: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield how what is constrained would change along the basis change W = exp(tX), relative to its size."""
+        along = derivative(params, X)
+        for name in LDSParams._fields:
+            size = np.abs(getattr(params, name)).max()
+            change = np.asarray(getattr(along, name)) / (size if size > 0 else 1.0)
+            if name in self.held:
+                yield change
+            elif name in self.diagonal and name != "R":
+                yield change - np.diag(np.diagonal(change))
+            elif name == "Q" and self.Q == "unit diagonal":
+                yield np.diagonal(change)

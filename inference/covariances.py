@@ -1,0 +1,139 @@
+"""The shapes that a fit can ask of a covariance: full, diagonal, or of unit diagonal.
+
+A shape knows how many numbers it has, its M-step, and its coordinates for quasi-Newton steps:
+
+    S(x) = L(x) L(x)' + F,   L(x) = (factor at the origin) · M(x),   M(x) lower triangular, M(0) = I
+
+with F the floor that S stays above. The diagonal of M is exponential, so that every x gives a covariance.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from ..models.linalg import sym
+
+
+class Full:
+    """Any covariance above its floor."""
+
+    def size(self, k: int) -> int:
+        """Return how many numbers a covariance (k, k) of this shape is made of."""
+        return k * (k + 1) // 2
+
+    def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
+        """Return total / n kept above the floor F: the exact maximiser among covariances that are."""
+        S = sym(total) / n
+
+        def clip(S):
+            L = jnp.linalg.cholesky(floor)
+            half = jax.scipy.linalg.solve_triangular(L, S, lower=True)
+            white = jax.scipy.linalg.solve_triangular(L, half.T, lower=True)
+            values, vectors = jnp.linalg.eigh(white)
+            vectors = L @ vectors
+            return sym(vectors * jnp.maximum(values, 1.0) @ vectors.T)
+
+        above = jnp.isfinite(jnp.linalg.cholesky(S - floor)).all()
+        return lax.cond(above, lambda S: S, clip, S)
+
+    def at(
+        self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
+    ) -> tuple[np.ndarray, Any]:
+        """Return the covariance at coordinates x, and what `pull` would otherwise form again."""
+        k = len(factor)
+        M = np.diag(np.exp(x[:k] / np.sqrt(2 * n)))
+        M[_below(k)] = x[k:] / np.sqrt(n)
+        L = factor @ M
+        return L @ L.T + floor, (M, L)
+
+    def pull(
+        self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
+    ) -> np.ndarray:
+        """Return the gradient in x from that in the covariance."""
+        M, L = known
+        by_M = 2 * factor.T @ g @ L
+        logs = np.diagonal(by_M) * np.diagonal(M) / np.sqrt(2 * n)
+        return np.append(logs, by_M[_below(len(M))] / np.sqrt(n))
+
+
+class Diagonal(Full):
+    """A diagonal covariance above its floor."""
+
+    def size(self, k: int) -> int:
+        """Return k."""
+        return k
+
+    def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
+        """Return the diagonal of total / n kept above the floor's."""
+        return jnp.diag(jnp.maximum(jnp.diagonal(sym(total) / n), jnp.diagonal(floor)))
+
+    def at(
+        self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
+    ) -> tuple[np.ndarray, Any]:
+        """Return the covariance at coordinates x, and what `pull` would otherwise form again."""
+        M = np.diag(np.exp(x / np.sqrt(2 * n)))
+        L = factor @ M
+        return L @ L.T + floor, (M, L)
+
+    def pull(
+        self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
+    ) -> np.ndarray:
+        """Return the gradient in x from that in the covariance."""
+        return super().pull(g, S, known, factor, n)[: len(S)]
+
+
+class UnitDiagonal(Full):
+    """A correlation matrix, no eigenvalue of which goes below a millionth."""
+
+    def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
+        """Return a correlation matrix with no smaller likelihood than `now`, for the residual covariance total / n.
+
+        The natural gradient S - Q, less its part Q D Q (D diagonal) that would change the diagonal, with the best of a
+        few lengths. Nothing moves only where log |Q| + tr Q^-1 S is stationary among correlation matrices, or at the
+        floor.
+        """
+        Q, S = now, sym(total) / n
+        E = S - Q
+        E = E - Q * jnp.linalg.solve(Q * Q, jnp.diagonal(E)) @ Q
+        lengths = jnp.append(2.0 ** -jnp.arange(12), 0.0).astype(Q.dtype)
+        E = E - jnp.diag(jnp.diagonal(E))  # 0 but for rounding
+
+        def loss(length):
+            chol = jnp.linalg.cholesky(Q + length * E)
+            value = 2 * jnp.log(jnp.diagonal(chol)).sum()
+            value = value + jnp.trace(jax.scipy.linalg.cho_solve((chol, True), S))
+            least = 1e-6 * jnp.eye(len(Q), dtype=Q.dtype)
+            above = jnp.isfinite(jnp.linalg.cholesky(Q + length * E - least)).all() | (length == 0)
+            return jnp.where(jnp.isfinite(value) & above, value, jnp.inf)
+
+        return sym(Q + lengths[jnp.argmin(jax.vmap(loss)(lengths))] * E)
+
+    def at(
+        self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
+    ) -> tuple[np.ndarray, Any]:
+        """Return S / √(S_ii S_jj) at coordinates x, and what `pull` would otherwise form again."""
+        S, known = super().at(x, factor, floor, n)
+        variance = np.diagonal(S)
+        return S / np.sqrt(np.outer(variance, variance)), (known, variance)
+
+    def pull(
+        self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
+    ) -> np.ndarray:
+        """Return the gradient in x from that in the correlation matrix."""
+        known, variance = known
+        along = (g * S).sum(1) / variance
+        g = g / np.sqrt(np.outer(variance, variance)) - np.diag(along)
+        return super().pull(g, S, known, factor, n)
+
+
+FULL, DIAGONAL, UNIT_DIAGONAL = Full(), Diagonal(), UnitDiagonal()
+
+
+@lru_cache
+def _below(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices below the diagonal."""
+    return np.tril_indices(k, -1)

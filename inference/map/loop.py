@@ -1,0 +1,192 @@
+"""The loop of a fit: init, step, stop, finish.
+
+A step is a run of EM iterations and, where the fit is accelerated, an exact change of basis and a run of quasi-Newton
+steps. None of them lowers the objective.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...models import LDSParams, Penalty, canonical_scaling
+from ...models.linalg import sym
+from ..constraints import COVARIANCES, Constraints
+from ..result import FitResult, Stop
+from .accelerate.basis_steps import basis_step
+from .accelerate.coordinates import chart_at
+from .accelerate.quasi_newton import quasi_newton
+from .checks import scale_ratio, warnings_of
+from .program import Problem, State, evaluate, run, unevaluated
+
+_CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C
+_FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
+_RUN = 400  # quasi-Newton steps in a run: each run sets its coordinates anew
+_DRIFT = 1e4  # ratio of the states' scales at which a fit gives up
+
+Tell = Callable[[int, float, float], None]  # is told of n more iterations, objective and residual
+
+
+class Options(NamedTuple):
+    """What a fit maximises and keeps, how long it goes on, and by which steps."""
+
+    prior: Penalty  # as it was given; the problem has it with parameters of full size
+    constraints: Constraints
+    accelerate: bool
+    max_iter: int
+    tol: float
+
+
+class Climb(NamedTuple):
+    """A fit on its way."""
+
+    point: State
+    problem: Problem  # its floors move with the basis
+    objective: tuple[float, ...]  # after each iteration
+    steps: dict[str, int]  # how many of each kind
+    next_em: int  # EM iterations in the next run
+
+    def left(self, options: Options) -> int:
+        """Return how many iterations may still be taken."""
+        return options.max_iter - len(self.objective)
+
+    def counted(self, kind: str, values: list[float], **changes) -> "Climb":
+        """Return the climb after iterations of one kind, with the objective after each."""
+        steps = self.steps | {kind: self.steps[kind] + len(values)}
+        return self._replace(objective=(*self.objective, *values), steps=steps, **changes)
+
+
+def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> FitResult:
+    """Go up from `start` until the optimality conditions hold, and say why it ended."""
+    now, reason = init(start, problem, options), None
+    try:
+        while reason is None:
+            now = em_steps(now, options, tell)
+            reason = stop(now, options)
+            if reason is None and options.accelerate:
+                now, interrupted = accelerated(now, options, tell)
+                reason = Stop.INTERRUPTED if interrupted else None
+            if reason is None and now.left(options) <= 0:
+                reason = Stop.MAX_ITER
+    except KeyboardInterrupt:
+        reason = Stop.INTERRUPTED
+    return finish(now, options, reason)
+
+
+def init(start: LDSParams, problem: Problem, options: Options) -> Climb:
+    """Return a climb that has not taken a step."""
+    steps = {"em": 0, "quasi-newton": 0, "basis": 0}
+    return Climb(unevaluated(start), problem, (), steps, _FIRST if options.accelerate else _CHUNK)
+
+
+def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
+    """Take a run of EM iterations."""
+    n = min(now.next_em, now.left(options))
+    point, trace, k = run(now.point, now.problem, options.constraints, n, options.tol)
+    values = np.asarray(trace)[: int(k)].tolist()
+    tell(len(values), values[-1], float(point.residual))
+    return now.counted("em", values, point=point)
+
+
+def stop(now: Climb, options: Options) -> Stop | None:
+    """Return why a climb is to stop after a run of EM, or None."""
+    if not np.isfinite(float(now.point.objective)):
+        return Stop.NOT_FINITE
+    if float(now.point.residual) <= options.tol:
+        return Stop.TOLERANCE
+    if now.left(options) <= 0:
+        return Stop.MAX_ITER
+    movable = not options.prior.is_flat and options.constraints.basis_changes == "any"
+    if options.accelerate and movable and scale_ratio(now.point.params) > _DRIFT:
+        return Stop.DRIFT
+    return None
+
+
+def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
+    """Change the basis where that lowers the penalty, then take quasi-Newton steps; tell whether Ctrl-C ended them."""
+    constraints = options.constraints
+    now = _in_a_better_basis(now, options)
+    point, problem = now.point, now.problem
+    chart = chart_at(point.params, point.stats, problem.prior, problem.floors, constraints)
+    if chart is None:
+        return now._replace(next_em=_CHUNK), False
+    residual = float(point.residual)
+    found = quasi_newton(
+        chart,
+        float(point.objective),
+        lambda params: evaluate(params, problem, constraints).stats,
+        min(_RUN, now.left(options)),
+        options.tol,
+        lambda objective: tell(1, objective, residual),
+    )
+    if found.params is not None:
+        point = unevaluated(found.params)._replace(residual=point.residual)
+    next_em = _BETWEEN if len(found.objective) > 1 else _CHUNK
+    now = now.counted("quasi-newton", found.objective, point=point, next_em=next_em)
+    return now, found.interrupted
+
+
+def _in_a_better_basis(now: Climb, options: Options) -> Climb:
+    point, problem, constraints = now.point, now.problem, options.constraints
+    if constraints.basis_changes == "none" or options.prior.is_flat:
+        return now
+    orthogonal = constraints.basis_changes == "orthogonal"
+    moved, W, gain = basis_step(point.params, options.prior, orthogonal)
+    there = evaluate(moved, problem, constraints) if gain > 0 else point
+    if not float(there.objective) > float(point.objective):
+        return now
+    there = there._replace(residual=point.residual)
+    steps = now.steps | {"basis": now.steps["basis"] + 1}
+    floors = problem.floors.moved(W)
+    return now._replace(point=there, problem=problem._replace(floors=floors), steps=steps)
+
+
+def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
+    """Return the result of a climb: covariances clear of singular, zeros exact, states in one order."""
+    constraints, residual = options.constraints, float(now.point.residual)
+    point = evaluate(constraints.regular(now.point.params), now.problem, constraints)
+    if constraints.free("A") and reason is not Stop.NOT_FINITE and not options.prior.is_flat:
+        point = _exact_zeros(point, now.problem, constraints)
+    params = normalised(point.params, options.prior, constraints)
+    return FitResult(
+        params=params,
+        objective=np.append(now.objective[:-1], float(point.objective)),
+        stop=reason,
+        reason=reason.text(residual=residual, tol=options.tol, max_iter=options.max_iter),
+        kkt_residual=residual,
+        log_likelihood=float(point.stats.log_likelihood),
+        prior=options.prior,
+        constraints=constraints,
+        steps=now.steps,
+        warnings=warnings_of(params, options.prior, constraints),
+        restarts=np.zeros(0),
+    )
+
+
+def normalised(params: LDSParams, prior: Penalty, constraints: Constraints) -> LDSParams:
+    """Return parameters with what changes neither likelihood nor penalty put in order.
+
+    Overall scale, signs and order of the states; signs of zeros; exact symmetry, which fused arithmetic may miss by a
+    bit.
+    """
+    if constraints.basis_changes != "none" and prior.symmetry == "signed permutations":
+        params = canonical_scaling(params)
+    host = {name: np.asarray(x) for name, x in params._asdict().items()}
+    host["A"] = np.where(host["A"] == 0, host["A"].dtype.type(0), host["A"])
+    host |= {name: sym(host[name]) for name in COVARIANCES}
+    return LDSParams(**{name: jnp.asarray(x) for name, x in host.items()})
+
+
+def _exact_zeros(point: State, problem: Problem, constraints: Constraints) -> State:
+    """Set entries on their way to zero to it, where the objective does not fall: EM goes there only linearly."""
+    A = np.asarray(point.params.A)
+    size = np.abs(A)
+    for share in (1e-2, 1e-3, 1e-4, 1e-5):
+        small = (size > 0) & (size < share * size.max())
+        if small.any():
+            A_new = jnp.asarray(np.where(small, 0.0, A), A.dtype)
+            cleared = evaluate(point.params._replace(A=A_new), problem, constraints)
+            if float(cleared.objective) >= float(point.objective):
+                return cleared
+    return point

@@ -1,0 +1,49 @@
+"""How stable the zeros of A are: fits to sequences drawn again with replacement."""
+
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ...models import Cohort
+from ...models.arguments import whole
+from ..map.em import fit_map
+from ..result import FitResult
+
+
+def stability_selection(
+    cohort: Cohort,
+    fit: FitResult,
+    *,
+    n_bootstraps: int = 50,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> np.ndarray:
+    """Return how often each A_ij is not zero, (l, l), when the sequences are drawn again with replacement.
+
+    Every fit starts at `fit` and holds what it held, and C, so that an entry means the same in all of them. Takes the
+    options of `fit_map`, which may say otherwise. Ctrl-C returns the share among the fits that are done.
+    """
+    n_bootstraps = whole("n_bootstraps", n_bootstraps)
+    rng = np.random.default_rng(seed)
+    sequences, l = cohort.sequences(), fit.params.n_states
+    if not options.keys() & {"hold", "diagonal", "Q", "constraints"}:
+        options = {"constraints": fit.constraints.holding("C"), **options}
+    included, done = np.zeros((l, l)), 0
+    for _ in tqdm(range(n_bootstraps), disable=not progress, desc="stability", unit="fit"):
+        drawn = [sequences[i] for i in rng.integers(len(sequences), size=len(sequences))]
+        again = fit_map(
+            Cohort.from_sequences(drawn, channels=cohort.channels),
+            l,
+            fit.prior,
+            init=fit.params,
+            **options,
+        )
+        if again.interrupted:
+            break
+        included += np.asarray(again.params.A) != 0
+        done += 1
+    if not done:
+        raise KeyboardInterrupt("interrupted before the first bootstrap was done")
+    return included / done
