@@ -11,11 +11,11 @@ ARGS ?=
 MINOR := $(shell $(firstword $(wildcard $(VENV)/bin/python) $(PYTHON)) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 CONSTRAINTS := $(wildcard constraints-$(MINOR).txt)
 
-.PHONY: help demo test lint types notebooks docs bench clean
+.PHONY: help demo test lint types complexity notebooks docs bench release-check clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/installed-parquet ## the main job on the built-in cohort: from lab results to a report
 	$(VENV)/bin/sparse-lds demo --force $(ARGS)
@@ -33,14 +33,20 @@ lint: $(VENV)/installed-dev ## lint and format, changing nothing
 types: $(VENV)/installed-dev ## static types
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
+complexity: $(VENV)/installed-dev ## the longest files and functions; a report, not a check
+	$(VENV)/bin/python .ci/complexity.py
+
 notebooks: $(VENV)/installed-dev ## execute the notebooks; ARGS=--compare compares instead of writing
 	$(VENV)/bin/python notebooks/build.py $(ARGS)
 
 docs: $(VENV)/installed-dev ## the reference of all functions, into site/; a warning is an error
 	$(VENV)/bin/python -W error -m pdoc --math -o site sparse_lds.models sparse_lds.inference sparse_lds.experiments
 
-bench: $(VENV)/installed-bench ## timings against other packages
-	$(VENV)/bin/python benchmarks/speed/estep.py $(ARGS)
+bench: $(VENV)/installed-bench ## the list of benchmarks; ARGS="estep --quick" runs one
+	$(VENV)/bin/python benchmarks $(ARGS)
+
+release-check: $(VENV)/installed-release ## sdist and wheel of the last commit, built, checked and tried; into dist/
+	PYTHON=$(VENV)/bin/python .ci/release-check
 
 clean: ## remove what builds and tests leave behind; the environment stays
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
