@@ -13,12 +13,15 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 from sparse_lds.models import (
     Cohort,
+    Gaussian,
     LDSParams,
     forecast,
     kalman_filter,
     kalman_smoother,
     log_likelihood,
+    predict,
     simulate,
+    update,
 )
 
 # %% [markdown]
@@ -82,6 +85,17 @@ print("the means agree to 1e-10:", np.abs(filtered.mean[0] - by_hand).max() < 1e
 print(
     f"log-likelihood by hand {log_p:.6f}, by the package {log_likelihood(truth, simulated.cohort)[0]:.6f}"
 )
+
+# %% [markdown]
+# The package has these two halves as functions, `update` and `predict`, for one step of one sequence: to read, to try things with,
+# and to build on. A channel that is NaN was not measured.
+
+# %%
+state, total = Gaussian(truth.pi1, truth.V1), 0.0
+for y_t in y:
+    state, gained = update(state, y_t, truth.C, truth.R)
+    state, total = predict(state, truth.A, truth.Q), total + float(gained)
+print(f"log-likelihood step by step {total:.6f}")
 
 # %% [markdown]
 # ## Smoother: what do we know of a day, given all of them?
@@ -151,6 +165,7 @@ for value in np.linalg.eigvals(truth.A):
 #
 # 1. Set $A_{01} = -0.3$. What do the states do now, and what do the eigenvalues become?
 # 2. Make `R` a hundred times smaller, then larger. How do filter and smoother differ in each case?
-# 3. Compute `filter_by_hand` on the gappy data: drop the rows of $C$ and $R$ whose channel is missing. Compare with `kalman_filter`.
+# 3. Compute `filter_by_hand` on the gappy data: drop the rows of $C$ and $R$ whose channel is missing. Compare with `kalman_filter`,
+#    and with `update` and `predict` in a loop.
 # 4. Take `W = np.array([[1.0, 0.5], [0.0, 2.0]])` and `change_basis(truth, W)` (in `sparse_lds.models`). Show that the log-likelihood
 #    is the same, and look at `A`: where did its zero go? Notebook 4 is about this.

@@ -12,11 +12,17 @@ import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 from sparse_lds.experiments.figures import plot_forecast_fan, plot_transition
-from sparse_lds.experiments.jobs import levels_of
 from sparse_lds.experiments.labs import bin_labs, read_labs
 from sparse_lds.experiments.saving import load_fit, save_fit, save_posterior
 from sparse_lds.experiments.synthetic import synthetic_labs
-from sparse_lds.inference import compare_map_posterior, diagnose, fit_map, sample_posterior, select
+from sparse_lds.inference import (
+    Constraints,
+    compare_map_posterior,
+    diagnose,
+    fit_map,
+    sample_posterior,
+    select,
+)
 from sparse_lds.models import Laplace, forecast
 
 folder = Path(tempfile.mkdtemp())  # yours may be any folder
@@ -94,7 +100,7 @@ figure = plot_transition(comparison)
 # (`--levels` on the command line). Then an entry of $A$ speaks of two tests, and the basis is not the penalty's choice.
 
 # %% tags=["varies"]
-by_test = fit_map(cohort, cohort.n_channels, Laplace(30.0), **levels_of(cohort))
+by_test = fit_map(cohort, cohort.n_channels, Laplace(30.0), constraints=Constraints.levels())
 print(by_test)
 draws = sample_posterior(jax.random.key(2), cohort, by_test, num_samples=500)
 print(diagnose(draws))

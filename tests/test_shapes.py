@@ -16,7 +16,9 @@ def test_the_central_types_are_checked():
 
 def test_a_wrong_shape_inside_the_package_is_found():
     I = np.eye(2)
-    wrong = LDSParams(I, I, I, np.eye(3), np.zeros(2), I)  # a test may: it wants to see what happens
+    wrong = LDSParams(
+        I, I, I, np.eye(3), np.zeros(2), I
+    )  # a test may: it wants to see what happens
     with pytest.raises(AssertionError, match=r"LDSParams.R is \(3, 3\), not \(\*n d d\)"):
         moved(wrong, I)
     with pytest.raises(AssertionError, match=r"Quadratic.S10 is \(3, 2\)"):

@@ -1,0 +1,202 @@
+"""Constraints: what they ask for holds from the start of a fit to its end, and what follows from them is right."""
+
+import numpy as np
+import pytest
+from oracles import Shape, random_problem
+
+from sparse_lds.inference import Constraints, fit_map, identifiability_report, relaxed_fit
+from sparse_lds.inference.covariances import DIAGONAL, FULL, UNIT_DIAGONAL
+from sparse_lds.models import Flat, Laplace, LDSParams
+
+SHAPE = Shape(l=2, d=2, N=20, T=8)
+CASES = {
+    "nothing": Constraints(),
+    "C held": Constraints(hold=("C",)),
+    "Q and V1 held": Constraints(hold=("Q", "V1")),
+    "R diagonal": Constraints(diagonal=("R",)),
+    "all diagonal": Constraints(diagonal=("Q", "R", "V1")),
+    "unit diagonal": Constraints(Q="unit diagonal"),
+    "Q = I": Constraints(Q="identity"),
+    "levels": Constraints.levels(),
+}
+every_case = pytest.mark.parametrize("constraints", CASES.values(), ids=CASES.keys())
+
+
+def problem(constraints, seed=0):
+    params, cohort = random_problem(seed, SHAPE, gaps=False, ragged=True, radius=0.8)
+    if "all" in str(constraints) or constraints.diagonal:
+        diagonals = {k: np.diag(np.diagonal(getattr(params, k))) for k in constraints.diagonal}
+        params = params._replace(**diagonals)
+    return (params._replace(C=np.eye(2)) if constraints.C == "identity" else params), cohort
+
+
+def violation(constraints, params, start):
+    """The largest breach of what the fields of the constraints say, in plain numpy."""
+    found = [0.0]
+    for name in constraints.hold:
+        found.append(
+            np.abs(np.asarray(getattr(params, name)) - np.asarray(getattr(start, name))).max()
+        )
+    for name in constraints.diagonal:
+        S = np.asarray(getattr(params, name))
+        found.append(np.abs(S - np.diag(np.diagonal(S))).max())
+    for name in ("C", "Q"):
+        if getattr(constraints, name) == "identity":
+            X = np.asarray(getattr(params, name))
+            found.append(np.abs(X - np.eye(len(X))).max())
+    if constraints.Q == "unit diagonal":
+        found.append(np.abs(np.diagonal(params.Q) - 1).max())
+    return max(found)
+
+
+@every_case
+def test_a_fit_keeps_its_constraints_and_never_falls(constraints):
+    for seed in range(2):
+        start, cohort = problem(constraints, seed)
+        for accelerate, max_iter in ((False, 1), (False, 30), (True, 120)):
+            fit = fit_map(
+                cohort,
+                2,
+                Laplace(2.0),
+                init=start,
+                constraints=constraints,
+                accelerate=accelerate,
+                max_iter=max_iter,
+            )
+            assert violation(constraints, fit.params, start) < 1e-12
+            assert (np.diff(fit.objective) >= -1e-9 * np.abs(fit.objective[:-1])).all()
+            assert fit.constraints == constraints
+
+
+@every_case
+def test_the_constraints_of_a_fit_ask_for_the_same_again(constraints):
+    start, cohort = problem(constraints)
+    fit = fit_map(cohort, 2, Laplace(2.0), init=start, constraints=constraints, max_iter=60)
+    again = fit_map(
+        cohort, 2, Laplace(2.0), init=fit.params, constraints=fit.constraints, max_iter=60
+    )
+    assert again.objective[-1] >= fit.objective[-1] - 1e-8 * abs(fit.objective[-1])
+    assert violation(constraints, again.params, fit.params) < 1e-12
+    relaxed = relaxed_fit(cohort, fit, max_iter=20)
+    assert relaxed.constraints == constraints
+    assert relaxed.log_likelihood >= fit.log_likelihood - 1e-8 * abs(fit.log_likelihood)
+
+
+def test_keywords_and_object_are_two_ways_to_say_the_same():
+    _, cohort = problem(Constraints())
+    one = fit_map(cohort, 2, Laplace(2.0), Q="identity", diagonal=("R",), max_iter=10)
+    other = fit_map(
+        cohort, 2, Laplace(2.0), constraints=Constraints(diagonal=["R"], Q="identity"), max_iter=10
+    )
+    assert one.constraints == other.constraints
+    np.testing.assert_array_equal(one.params.A, other.params.A)
+    with pytest.raises(ValueError, match="one or the other"):
+        fit_map(cohort, 2, Flat(), hold=("C",), constraints=Constraints())
+    with pytest.raises(TypeError, match="constraints is 'levels'"):
+        fit_map(cohort, 2, Flat(), constraints="levels")  # type: ignore[arg-type]
+    for bad, message in (
+        ({"hold": ("B",)}, "hold names 'B'"),
+        ({"diagonal": ("A",)}, "diagonal names 'A'"),
+        ({"Q": "unit"}, "Q is 'unit'"),
+        ({"C": "eye"}, "C is 'eye'"),
+        ({"Q": "identity", "hold": ("Q",)}, "cannot be held"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Constraints(**bad)
+
+
+def test_levels_need_a_state_for_each_channel():
+    start, cohort = problem(Constraints.levels())
+    fit = fit_map(cohort, 2, Laplace(1.0), constraints=Constraints.levels(), max_iter=5)
+    np.testing.assert_array_equal(fit.params.C, np.eye(2))
+    with pytest.raises(
+        ValueError, match="n_states is 3; with a state for each channel .* it must be 2"
+    ):
+        fit_map(cohort, 3, Laplace(1.0), constraints=Constraints.levels())
+    with pytest.raises(ValueError, match="C that is not the identity"):
+        fit_map(
+            cohort,
+            2,
+            Laplace(1.0),
+            init=start._replace(C=2 * np.eye(2)),
+            constraints=Constraints.levels(),
+        )
+
+
+@every_case
+def test_what_is_left_open_is_what_basis_changes_say(constraints):
+    params = LDSParams(*(np.asarray(x) for x in constraints.start(problem(constraints)[0])))
+    left = identifiability_report(params, constraints).n_directions
+    wanted = {"any": 4, "orthogonal": 1}.get(constraints.basis_changes)
+    if wanted is not None:
+        assert left == wanted
+    elif not constraints.free("C"):
+        assert left == 0  # rank C = l
+    else:
+        assert left < 4
+
+
+def test_diagonals_and_unit_diagonals_pin_part_of_the_basis():
+    params = problem(Constraints())[0]
+    unit = Constraints(Q="unit diagonal").start(params)
+    assert (
+        identifiability_report(unit, Constraints(Q="unit diagonal")).n_directions == 2
+    )  # 4 less 2 scales
+    diagonal = params._replace(Q=np.diag([1.0, 2.0]), V1=np.diag([3.0, 1.0]))
+    assert identifiability_report(diagonal, Constraints(diagonal=("Q",))).n_directions == 3
+    assert (
+        identifiability_report(diagonal, Constraints(diagonal=("Q", "V1"))).n_directions == 2
+    )  # scales
+
+
+# ---- shapes of covariances
+
+
+def random_covariance(rng, k=3):
+    F = rng.normal(size=(k, k + 2))
+    return F @ F.T
+
+
+@pytest.mark.parametrize("shape", [FULL, DIAGONAL, UNIT_DIAGONAL], ids=lambda s: type(s).__name__)
+def test_coordinates_begin_at_the_covariance_and_have_its_gradient(shape):
+    rng, n, k = np.random.default_rng(0), 50.0, 3
+    S = random_covariance(rng)
+    S = np.diag(np.diagonal(S)) if shape is DIAGONAL else S
+    S = S / np.sqrt(np.outer(np.diagonal(S), np.diagonal(S))) if shape is UNIT_DIAGONAL else S
+    floor = 1e-3 * np.eye(k)
+    factor = np.linalg.cholesky(S - floor)
+    size = shape.size(k)
+    np.testing.assert_allclose(shape.at(np.zeros(size), factor, floor, n)[0], S, atol=1e-12)
+    G = random_covariance(rng)
+
+    def f(x):
+        return np.sum(G * shape.at(x, factor, floor, n)[0])
+
+    for x in (np.zeros(size), rng.normal(size=size)):
+        value, known = shape.at(x, factor, floor, n)
+        assert np.linalg.eigvalsh(value)[0] > 0
+        numeric = [(f(x + h) - f(x - h)) / 2e-6 for h in 1e-6 * np.eye(size)]
+        np.testing.assert_allclose(
+            shape.pull(G, value, known, factor, n), numeric, rtol=1e-6, atol=1e-8
+        )
+
+
+@pytest.mark.parametrize("shape", [FULL, DIAGONAL, UNIT_DIAGONAL], ids=lambda s: type(s).__name__)
+def test_an_m_step_of_a_covariance_gains(shape):
+    """log-likelihood -½ (n log |S| + tr S⁻¹ total): a maximum where there is a closed form, else no loss."""
+    rng, n, k = np.random.default_rng(1), 30.0, 3
+
+    def gain(S, total):
+        return -0.5 * (n * np.linalg.slogdet(S)[1] + np.trace(np.linalg.solve(S, total)))
+
+    for _ in range(5):
+        total, now = n * random_covariance(rng), np.eye(k)
+        S = np.asarray(shape.m_step(now, total, n, 1e-6 * np.eye(k)))
+        assert gain(S, total) >= gain(now, total) - 1e-9
+        if shape is UNIT_DIAGONAL:
+            np.testing.assert_allclose(np.diagonal(S), 1.0)
+            continue
+        for _ in range(50):
+            E = rng.normal(size=(k, k)) * 1e-2
+            E = np.diag(np.diagonal(E)) if shape is DIAGONAL else E + E.T
+            assert gain(S + E, total) <= gain(S, total) + 1e-9
