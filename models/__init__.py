@@ -1,4 +1,4 @@
-"""What a linear dynamical system is: parameters, cohorts, exact computation, and the NumPyro model."""
+"""Linear dynamical systems: parameters, cohorts, priors, exact filter and likelihood, and the NumPyro model."""
 
 from .basis import canonical_scaling, change_basis, is_stable, spectral_radius, unit_noise
 from .cohort import Cohort

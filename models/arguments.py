@@ -1,4 +1,4 @@
-"""Arguments that many functions check in the same way, with an error that names the argument and its value."""
+"""Checks of whole numbers and probabilities given as arguments; an error names the argument and its value."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """Return a whole number, or raise an error that says which it may be.
+    """Return `value` as an int, or raise an error that says which whole numbers are allowed.
 
     >>> whole("horizon", 3.0)
     3
@@ -23,7 +23,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 
 def probability(name: str, value: Any) -> float:
-    """Return a number between 0 and 1, both excluded, or raise an error."""
+    """Return `value` as a float; raise unless it lies between 0 and 1, both excluded."""
     if not 0 < value < 1:
         raise ValueError(f"{name} is {value}; it must be between 0 and 1")
     return float(value)

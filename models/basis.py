@@ -35,7 +35,7 @@ def change_basis(params: LDSParams, W) -> LDSParams:
 
 
 def moved(params: LDSParams, W: Any, xp: Any = np) -> LDSParams:
-    """Return what `change_basis` does, in numpy or jax.numpy, for one W or for stacks (..., l, l)."""
+    """Return the parameters in the states Wz, in numpy or jax.numpy, for one W or for stacks (..., l, l)."""
     A, C, Q, R, pi1, V1 = params
     Wt = W.swapaxes(-1, -2)
 
@@ -54,7 +54,9 @@ def moved(params: LDSParams, W: Any, xp: Any = np) -> LDSParams:
 
 @jax.jit
 def canonical_scaling(params: LDSParams) -> LDSParams:
-    """Normalise what neither the likelihood nor ‖A‖₁ can see: z → c S Π z.
+    """Return the same model with the scale, order and signs of its states normalised: z → c S Π z.
+
+    Neither the likelihood nor ‖A‖₁ depends on them.
 
     - c > 0 makes the mean of diag(Q) one; it cancels in A.
     - Π orders the states by decreasing signal-to-noise Q_ii (C'R⁻¹C)_ii, which depends neither on
@@ -68,11 +70,11 @@ def canonical_scaling(params: LDSParams) -> LDSParams:
     l, eps = A.shape[0], jnp.finfo(Q.dtype).eps
 
     mean = jnp.trace(Q) / l
-    # Snapped to 1 within rounding: without it every further call would move the last digit.
+    # Snapped to 1 within rounding: otherwise every further call would move the last digit.
     c = jnp.where(jnp.abs(mean - 1) <= 8 * l * eps, jnp.ones_like(mean), 1 / jnp.sqrt(mean))
     C, Q, pi1, V1 = C / c, Q * (c * c), pi1 * c, V1 * (c * c)
 
-    # States that tie share a rank; without this, rounding would decide between equal states.
+    # States that tie share a rank; otherwise rounding would decide between equal states.
     signal = jnp.diagonal(Q) * jnp.sum(C * jnp.linalg.solve(R, C), axis=0)
     falling = jnp.argsort(-signal)
     s = signal[falling]
@@ -100,11 +102,11 @@ def unit_noise(params: LDSParams) -> LDSParams:
 
 
 def _plain_zeros(X):
-    """Turn -0.0 into 0.0 (adding 0.0 would do, but a compiler may drop that)."""
+    """Turn -0.0 into 0.0 (adding 0.0 would do so too, but a compiler may drop the addition)."""
     return jnp.where(X == 0, jnp.zeros_like(X), X)
 
 
 def derivative(params: LDSParams, X: np.ndarray) -> LDSParams:
-    """Return how every parameter changes along W = exp(tX) at t = 0, for a generator X (l, l)."""
+    """Return the derivative of every parameter along W = exp(tX) at t = 0, for a generator X (l, l)."""
     A, C, Q, R, pi1, V1 = params
     return LDSParams(X @ A - A @ X, -C @ X, X @ Q + Q @ X.T, 0 * R, X @ pi1, X @ V1 + V1 @ X.T)

@@ -1,4 +1,4 @@
-"""A cohort: N sequences of unequal length with d channels, any cell possibly missing."""
+"""The cohort, which every fit starts from: N sequences of unequal length with d channels, any cell possibly missing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from .frames import check_frame, check_unique, factorize, floats, steps
 
 @dataclass(frozen=True)
 class Labels:
-    """What the numbers of a cohort mean: the static, hashable part of a jit argument.
+    """Names, units and times of a cohort's values: the static, hashable part of a jit argument.
 
     user's value = shift + scale · stored value, channel by channel.
     """
@@ -47,7 +47,7 @@ class Labels:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cohort:
-    """N sequences of up to T steps with d channels; a pytree. Build it with a `from_…` constructor.
+    """N sequences of up to T steps with d channels, as a pytree. Build one with a `from_…` constructor.
 
     Values are float64 on the host: the parameters decide the precision of a computation.
     """
@@ -60,7 +60,7 @@ class Cohort:
 
     @classmethod
     def from_sequences(cls, sequences: Iterable, *, ids=None, channels=None) -> "Cohort":
-        """From (T_n, d) arrays, NaN for missing. Default ids are 0, 1, …; channels y0, y1, …
+        """Build a cohort from (T_n, d) arrays, NaN for missing. Default ids are 0, 1, …; channels y0, y1, …
 
         >>> Cohort.from_sequences([[[33.1, 30.2], [33.4, float("nan")]], [[32.0, 29.5]]], channels=["MCHC", "MCH"])
         Cohort(2 sequences, 2 channels, lengths 1–2, 16.7% of cells missing)
@@ -88,10 +88,10 @@ class Cohort:
 
     @classmethod
     def from_array(cls, y, *, lengths=None, ids=None, channels=None) -> "Cohort":
-        """From one (N, T, d) array, NaN for missing.
+        """Build a cohort from one (N, T, d) array, NaN for missing.
 
         Without `lengths` every sequence has length T, and NaNs at its end are missing steps. With
-        `lengths`, whatever stands beyond them is ignored.
+        `lengths`, values beyond them are ignored.
         """
         shape = np.shape(y)
         if len(shape) != 3:
@@ -106,7 +106,7 @@ class Cohort:
     def from_wide(
         cls, frame: pd.DataFrame, *, id="id", time="time", channels=None, step=None
     ) -> "Cohort":
-        """From a DataFrame with a row for each (id, time) and a column for each channel.
+        """Build a cohort from a DataFrame with a row for each (id, time) and a column for each channel.
 
         `channels` are the columns to take, by default all others. Integer times count steps. Real
         times and dates need `step`, a number or a duration such as "8h", and must lie on that grid
@@ -136,7 +136,7 @@ class Cohort:
         channels=None,
         step=None,
     ) -> "Cohort":
-        """From a DataFrame with a row for each (id, time, channel); times as in `from_wide`.
+        """Build a cohort from a DataFrame with a row for each (id, time, channel); times as in `from_wide`.
 
         Channels come in order of appearance. `channels` selects and orders them; a sequence without
         a row in any of them is left out.
@@ -171,6 +171,7 @@ class Cohort:
 
     @property
     def n_sequences(self) -> int:
+        """The number N of sequences."""
         return self.y.shape[0]
 
     @property
@@ -180,6 +181,7 @@ class Cohort:
 
     @property
     def n_channels(self) -> int:
+        """The number d of channels."""
         return self.y.shape[2]
 
     @property
@@ -189,10 +191,12 @@ class Cohort:
 
     @property
     def ids(self) -> tuple:
+        """The id of every sequence."""
         return self.labels.ids
 
     @property
     def channels(self) -> tuple[str, ...]:
+        """The name of every channel."""
         return self.labels.channels
 
     def __len__(self) -> int:
@@ -201,7 +205,7 @@ class Cohort:
     def __repr__(self) -> str:
         n, d = len(self.ids), len(self.channels)
         text = f"Cohort({n} sequence{'s' * (n > 1)}, {d} channel{'s' * (d > 1)}"
-        try:  # in a traceback the leaves may be tracers, or anything
+        try:  # in a traceback the leaves may be tracers, or other objects
             lengths, mask = np.asarray(self.lengths, int), np.asarray(self.mask, bool)
             low, high, share = lengths.min(), lengths.max(), 1 - mask.sum() / (lengths.sum() * d)
         except (TypeError, ValueError, RuntimeError):
@@ -211,11 +215,12 @@ class Cohort:
         return f"{text}, {span}, {missing})"
 
     def sequence(self, i: int) -> np.ndarray:
-        """The i-th sequence (T_n, d), NaN where missing."""
+        """Return the i-th sequence (T_n, d), NaN where missing."""
         T = self.lengths[i]
         return np.where(self.mask[i, :T], self.y[i, :T], np.nan)
 
     def sequences(self) -> list[np.ndarray]:
+        """Return all sequences, arrays (T_n, d), NaN where missing."""
         return [self.sequence(i) for i in range(len(self))]
 
     def values_at(self, sequence: Any, step: Any) -> np.ndarray:
@@ -228,9 +233,9 @@ class Cohort:
         )
 
     def take(self, indices) -> "Cohort":
-        """The sub-cohort at `indices`: integers, a slice or a boolean mask. Ids are kept.
+        """Return the sub-cohort at `indices`: integers, a slice or a boolean mask. Ids are kept.
 
-        None may be taken twice: for a bootstrap give the sequences to `from_sequences`.
+        No sequence may be taken twice: for a bootstrap give the sequences to `from_sequences`.
         """
         pick: Any = indices if isinstance(indices, slice) else np.array(indices, ndmin=1)
         chosen = np.arange(len(self))[pick if np.size(pick) else slice(0)]
@@ -240,7 +245,7 @@ class Cohort:
         return _build(values, self.lengths[chosen], replace(self.labels, ids=ids, starts=starts))
 
     def standardize(self, shift=None, scale=None) -> "Cohort":
-        """Store (value − shift) / scale: by default mean and sd of each channel's observed cells.
+        """Return the cohort with (value − shift) / scale stored: by default mean and sd of a channel's observed cells.
 
         `shift` and `scale` are in the user's units, so a second call replaces the first.
         """
@@ -259,26 +264,26 @@ class Cohort:
         return replace(self, y=_frozen(y), labels=replace(self.labels, shift=shift, scale=scale))
 
     def standardize_like(self, other: "Cohort") -> "Cohort":
-        """Standardise with the shift and scale of another cohort: test data like training data."""
+        """Return the cohort standardised with the shift and scale of another: test data like training data."""
         if self.channels != other.channels:
             raise ValueError(f"channels are {self.channels}, the other cohort's {other.channels}")
         return self.standardize(other.labels.shift, other.labels.scale)
 
     def to_units(self, values):
-        """Means or values (..., d) in the user's units: shift + scale · value."""
+        """Return means or values (..., d) in the user's units: shift + scale · value."""
         x = self._floating(values, 1)
-        shape = (1,) * (x.ndim - 1) + (-1,)  # of equal rank: JAX may be set to refuse promotion
+        shape = (1,) * (x.ndim - 1) + (-1,)  # of the rank of x: JAX may be set to refuse promotion
         shift, scale = (np.array(v, x.dtype) for v in (self.labels.shift, self.labels.scale))
         return shift.reshape(shape) + scale.reshape(shape) * x
 
     def to_units_cov(self, cov):
-        """Covariances (..., d, d) in the user's units: scale_i scale_j cov_ij."""
+        """Return covariances (..., d, d) in the user's units: scale_i scale_j cov_ij."""
         x = self._floating(cov, 2)
         scale = np.outer(self.labels.scale, self.labels.scale).astype(x.dtype)
         return scale.reshape((1,) * (x.ndim - 2) + scale.shape) * x
 
     def to_dataframe(self, units: bool = True, *, id="id", time="time") -> pd.DataFrame:
-        """One row for each step, NaN where missing; columns id, time and the channels.
+        """Return a table with one row for each step, NaN where missing; columns id, time and the channels.
 
         `units=False` gives the stored values. The inverse is
         `Cohort.from_wide(frame, step=cohort.labels.step)`.
@@ -310,7 +315,7 @@ jax.tree_util.register_dataclass(Cohort, ["y", "mask", "lengths"], ["complete", 
 
 
 def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
-    """The one way to a cohort: from values (N, T, d) with NaN for missing."""
+    """Return the cohort of values (N, T, d), NaN for missing; every constructor ends here."""
     lengths, T = np.asarray(lengths), values.shape[1]
     for n in np.flatnonzero((lengths < 1) | (lengths > T)):
         raise ValueError(f"sequence {labels.ids[n]!r} has length {lengths[n]}, not 1 to {T} steps")
@@ -325,11 +330,12 @@ def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
 
 
 def _frozen(x: np.ndarray) -> np.ndarray:
-    x.setflags(write=False)  # JAX may share this memory with arrays it takes for constant
+    x.setflags(write=False)  # JAX may share this memory with arrays that it takes for constant
     return x
 
 
 def _ids(ids, n: int) -> tuple:
+    """Return n ids, 0, 1, … by default; raise unless there are n, at least one, and all differ."""
     if n == 0:
         raise ValueError("a cohort needs at least one sequence, and there is none")
     ids = tuple(range(n) if ids is None else ids)
@@ -341,6 +347,7 @@ def _ids(ids, n: int) -> tuple:
 
 
 def _labels(ids: tuple, channels, d, starts=None, step=1) -> Labels:
+    """Return the labels of d channels in the user's units; raise unless their names fit."""
     if isinstance(channels, str):
         raise TypeError(f"channels is the string {channels!r}; give a list of names")
     names = tuple(f"y{j}" for j in range(d)) if channels is None else tuple(map(str, channels))
@@ -351,4 +358,5 @@ def _labels(ids: tuple, channels, d, starts=None, step=1) -> Labels:
 
 
 def _cell(labels: Labels, n, t, j) -> str:
+    """Return the name of a cell, for an error message."""
     return f"sequence {labels.ids[n]!r}, step {t}, channel {labels.channels[j]!r}"

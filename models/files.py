@@ -15,7 +15,7 @@ import numpy as np
 def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
     """Write a file under another name, then rename it: an interruption leaves an earlier file as it was."""
     path = Path(path)
-    # A name of its own, and not tempfile's, whose files only their owner may read.
+    # Not a file of tempfile: those only their owner may read.
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         with open(part, "xb") as file:
@@ -29,7 +29,7 @@ def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
 
 
 def fingerprint(*arrays: Any) -> str:
-    """Of the shapes, types and values in any pytrees; a cohort's labels are no part of it."""
+    """Return a hash of the shapes, types and values of the arrays in any pytrees; a cohort's labels do not enter."""
     digest = hashlib.sha256()
     for x in jax.tree.leaves(arrays):
         x = np.asarray(x)
@@ -39,7 +39,7 @@ def fingerprint(*arrays: Any) -> str:
 
 
 def run_folder(folder: str | os.PathLike, run: Mapping[str, Any]) -> Path:
-    """The folder of a run that may be resumed, made if need be; an error if it holds another run."""
+    """Return the folder of a run that may be resumed, made if need be; raise if it holds another run."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     file, text = folder / "run.json", json.dumps(run, indent=1)

@@ -1,4 +1,4 @@
-"""What comes next: the predictive distribution of y."""
+"""Forecasts: the predictive distribution of the next steps of each sequence."""
 
 import functools
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from .params import LDSParams
 
 
 class Forecast(NamedTuple):
-    """y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
+    """Mean and covariance of y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
 
     mean: Real[Array, "N horizon d"]
     cov: Real[Array, "N horizon d d"]
@@ -40,7 +40,7 @@ def forecast(
 
 
 def check_request(cohort: Cohort, horizon: int, given: ArrayLike | None) -> Array:
-    """Return ψ of each sequence, (N,), or raise an error that names what cannot be forecast."""
+    """Return ψ of each sequence, (N,); raise unless `horizon` and `given` are whole numbers in their ranges."""
     whole("horizon", horizon)
     given = cohort.lengths if given is None else given
     if not_jax_tracer(given) and not_jax_tracer(cohort.lengths):

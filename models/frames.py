@@ -1,4 +1,4 @@
-"""Reading tables and arrays: numbers, times and names, each refused with its place in the data."""
+"""Numbers, times and names read from the user's tables and arrays; an error names the place of a wrong one."""
 
 from collections import Counter
 from decimal import Decimal
@@ -11,6 +11,7 @@ from pandas.api import types
 
 
 def check_frame(frame, columns) -> Any:  # pandas types tell a checker little
+    """Return the frame; raise unless it has rows, the given columns, and no column name twice."""
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"frame is a {type(frame).__name__}; give a pandas DataFrame")
     for c in columns:
@@ -24,7 +25,7 @@ def check_frame(frame, columns) -> Any:  # pandas types tell a checker little
 
 
 def factorize(frame, column) -> tuple[np.ndarray, list]:
-    """Integer codes in order of first appearance, and the distinct values."""
+    """Return integer codes in order of first appearance, and the distinct values."""
     code, found = pd.factorize(frame[column])
     for row in np.flatnonzero(code < 0):
         raise ValueError(f"column {column!r} is missing in row {frame.index[row]}; fill or drop it")
@@ -32,7 +33,7 @@ def factorize(frame, column) -> tuple[np.ndarray, list]:
 
 
 def steps(times, person, step: Any, name_row) -> tuple[np.ndarray, tuple, Any]:
-    """The step index of every row, the first time of every sequence, and the step as stored."""
+    """Return the step index of every row, the first time of every sequence, and the step as stored."""
     times = times.infer_objects()
     kind = f"column {times.name!r} has dtype {times.dtype}"
     for row in np.flatnonzero(times.isna()):
@@ -47,7 +48,7 @@ def steps(times, person, step: Any, name_row) -> tuple[np.ndarray, tuple, Any]:
     if (isinstance(step, Real) and not isinstance(step, np.timedelta64)) == dates:
         raise TypeError(f"{kind}, and step is {step!r}: numbers go with numbers, '8h' with dates")
     step = pd.Timedelta(step) if dates else step
-    if not step > 0 * step:  # as a duration has no plain 0; false for NaN and infinity
+    if not step > 0 * step:  # a duration cannot be compared with 0; false for NaN and infinity
         raise ValueError(f"step is {step!r}; it must be positive and finite")
 
     by_sequence = times.groupby(person)
@@ -72,13 +73,13 @@ def steps(times, person, step: Any, name_row) -> tuple[np.ndarray, tuple, Any]:
 
 
 def floats(x, name_cell) -> np.ndarray:
-    """A float64 copy; None, pd.NA and masked cells become NaN, and what is no number is refused."""
+    """Return a float64 copy, with NaN for None, pd.NA and masked cells; raise where a cell is not a number."""
     if isinstance(x, np.ma.MaskedArray):  # np.asarray would bring up the values under the mask
         x = np.ma.filled(x.astype(object), np.nan)
     a = np.asarray(x)
     if a.dtype.kind in "fiub":
         return a.astype(np.float64)
-    # Dates become text here, to be refused: as objects numpy would make integers of them.
+    # Dates become text here, which is refused below: as objects numpy would turn them into integers.
     a = a.astype(str) if a.dtype.kind in "mM" else np.asarray(x, dtype=object)
     out = np.full(a.shape, np.nan)
     for at, v in np.ndenumerate(a):
@@ -90,6 +91,7 @@ def floats(x, name_cell) -> np.ndarray:
 
 
 def check_unique(names, argument: str) -> None:
+    """Raise unless every name occurs once."""
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"{argument} holds {name!r} {count} times; every name must be its own")

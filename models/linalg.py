@@ -45,7 +45,7 @@ def left(A: Array, x: Array) -> Array:
 
 def batched(a: Array, b: Array) -> Array:
     """Multiply two batches, (i, k, U) x (k, j, U) -> (i, j, U), as a fused sum."""
-    # without the barrier XLA computes the product again for every use of it
+    # without the barrier XLA would compute the product again at every use
     return lax.optimization_barrier((a[:, :, None] * b[None]).sum(1))
 
 
@@ -72,7 +72,7 @@ def whitener(S: Array) -> tuple[Array, Array]:
 
 
 def least_correlation(S: ArrayLike) -> float:
-    """Return the smallest eigenvalue of S as a correlation matrix: how near it is to singular, whatever the units."""
+    """Return the smallest eigenvalue of S as a correlation matrix: how near S is to singular, whatever the units."""
     S = np.asarray(S)
     with np.errstate(invalid="ignore", divide="ignore"):
         sd = np.sqrt(np.diagonal(S))

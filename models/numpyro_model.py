@@ -1,4 +1,4 @@
-"""The LDS as a NumPyro model, with its states integrated out, and once more with them written out."""
+"""The LDS as a NumPyro model, twice: with its states integrated out, and with its states as sites."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,9 +21,9 @@ from .simulation import sample_paths
 
 
 class LDS(dist.Distribution):
-    """p(y | Ω) of the N sequences of a cohort, states integrated out: batch (N,), event (T, d).
+    """The distribution p(y | Ω) of the N sequences of a cohort, states integrated out: batch (N,), event (T, d).
 
-    Lengths and gaps are those of `cohort`; its values play no part. A draw fills the gaps and is NaN past the
+    Lengths and gaps are those of `cohort`; its values are not used. A draw fills the gaps and is NaN past the
     end of a sequence.
     """
 
@@ -36,13 +36,14 @@ class LDS(dist.Distribution):
         super().__init__((N,), (T, d), validate_args=validate_args)
 
     def log_prob(self, value, intermediates=None) -> Array:
-        """log p(y_n | Ω), (..., N); what `value` holds where a cell is missing is ignored."""
+        """Return log p(y_n | Ω), (..., N); entries of `value` at missing cells are ignored."""
         if jnp.ndim(value) > 3:
             return jax.vmap(self.log_prob)(value)
         y = jnp.where(self.cohort.mask, value, 0.0)
         return log_likelihood(self.params, replace(self.cohort, y=y))
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw y, sample_shape + (N, T, d)."""
         N, T, _ = self.cohort.y.shape
         _, y = sample_paths(key, self.params, (*sample_shape, N), T)
         inside = jnp.arange(T) < jnp.asarray(self.cohort.lengths)[:, None]
@@ -50,20 +51,19 @@ class LDS(dist.Distribution):
 
 
 def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution]:
-    """Weakly informative priors of all parameters but A, on the scale of the data.
+    """Return weakly informative priors of all parameters but A, on the scale of the data.
 
     With s_j the root mean square of channel j:
         C_ji ~ N(0, s_j²),  R ~ InverseWishart(d + 2, diag(s²) / 4),
         Q, V1 ~ InverseWishart(l + 2, I),  π1 ~ N(0, I).
-    InverseWishart(k + 2, Ψ) over k x k matrices has mean Ψ and no variance: it says the scale, and little more. The
-    scale of the states is arbitrary; Q's prior sets it near 1.
+    InverseWishart(k + 2, Ψ) over k x k matrices has mean Ψ and no finite variance: it sets the scale, and little more.
+    The scale of the states is arbitrary; Q's prior sets it near 1.
     """
     l, d = n_states, cohort.n_channels
     seen = jnp.asarray(cohort.mask).sum((0, 1))
     square = (jnp.asarray(cohort.y) ** 2).sum((0, 1)) / jnp.maximum(seen, 1)
-    s = jnp.sqrt(
-        jnp.where(square > 0, square, 1.0)
-    )  # a channel that is 0 or never seen says nothing
+    # a channel that is always 0 or never seen has no scale; 1 is taken
+    s = jnp.sqrt(jnp.where(square > 0, square, 1.0))
     unit = dist.InverseWishart(l + 2.0, scale_matrix=jnp.eye(l))
     return {
         "C": dist.Normal(0.0, jnp.broadcast_to(s[:, None], (d, l))).to_event(2),
@@ -81,7 +81,7 @@ def sample_params(
     priors: Mapping[str, dist.Distribution] | None,
     held: Mapping[str, Any] | LDSParams | None,
 ) -> LDSParams:
-    """Sites A, C, Q, R, pi1, V1; those held are deterministic."""
+    """Sample the sites A, C, Q, R, pi1, V1; those held are deterministic."""
     held = held._asdict() if isinstance(held, LDSParams) else dict(held or {})
     given = {**default_priors(cohort, n_states), **(priors or {})}
     for argument, names in (("held", held), ("priors", priors or {})):
@@ -110,12 +110,12 @@ def lds_model(
     held: Mapping[str, Any] | LDSParams | None = None,
     prepared: Prepared | None = None,
 ) -> None:
-    """The LDS with its states integrated out: A ~ prior, and y_n | Ω ~ `LDS` at site `y`.
+    """Define the LDS with its states integrated out: A ~ prior, and y_n | Ω ~ `LDS` at site `y`.
 
-    `priors` replaces any of `default_priors`; `held` fixes parameters at given values. For predictions wrap it
-    in `numpyro.handlers.uncondition`, which draws `y` instead of observing it. With `prepared`, which is
-    `prepare(cohort, dtype)`, the likelihood enters as one factor: the same density, faster where
-    sequences of one length are many, and without the single sequences' log-likelihoods.
+    `priors` replaces any of `default_priors`; `held` gives the parameters that are held, and their values. For
+    predictions wrap the model in `numpyro.handlers.uncondition`, which draws `y` instead of observing it. With
+    `prepared`, which is `prepare(cohort, dtype)`, the likelihood enters as one factor: the same density, faster where
+    many sequences have one length, and without the log-likelihoods of single sequences.
     """
     params = sample_params(cohort, n_states, prior, priors, held)
     if prepared is not None:
@@ -133,7 +133,7 @@ def explicit_lds_model(
     priors: Mapping[str, dist.Distribution] | None = None,
     held: Mapping[str, Any] | LDSParams | None = None,
 ) -> None:
-    """The same posterior with the states as latent sites `z` (T, N, l): to teach, and to check.
+    """Define the LDS with its states as latent sites `z` (T, N, l), to teach and to check: the same posterior.
 
     z_1 ~ N(π1, V1),  z_t ~ N(A z_{t-1}, Q),  y_t ~ N(C z_t, R).
     """
@@ -153,5 +153,5 @@ def explicit_lds_model(
         return z, None
 
     scan(step, jnp.zeros((N, n_states), A.dtype), (y, seen, jnp.arange(T) == 0))
-    # ... whose density is a constant to be taken off
+    # the density of those unit normals is a constant, to be taken off
     numpyro.factor("missing", 0.5 * jnp.log(2 * jnp.pi) * (1 - seen).sum())

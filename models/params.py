@@ -29,10 +29,12 @@ class LDSParams(NamedTuple):
 
     @property
     def n_states(self) -> int:
+        """The number l of states."""
         return self.A.shape[-1]
 
     @property
     def n_channels(self) -> int:
+        """The number d of channels."""
         return self.C.shape[-2]
 
 

@@ -1,4 +1,4 @@
-"""Parameters in a file of their own: .npz or .json."""
+"""Saving parameters to a .npz or .json file, and loading them."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def save_params(path: str | os.PathLike, params: LDSParams) -> None:
 
 
 def load_params(path: str | os.PathLike) -> LDSParams:
-    """Read what `save_params` wrote, as numpy arrays: the file's precision, whatever JAX's mode.
+    """Read the parameters that `save_params` wrote, as numpy arrays in the file's precision, whatever JAX's mode.
 
     Fields and shapes are checked here, covariances by `check_params`. Nothing is unpickled.
     """
@@ -58,6 +58,7 @@ def load_params(path: str | os.PathLike) -> LDSParams:
 
 
 def _file_kind(path: Path) -> str:
+    """Return the suffix of a file of parameters, or raise if it is neither .npz nor .json."""
     if path.suffix.lower() not in (".npz", ".json"):
         raise ValueError(f"{path} has the suffix {path.suffix!r}; parameters go to .npz or .json")
     return path.suffix.lower()

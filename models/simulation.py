@@ -1,4 +1,4 @@
-"""Draw a cohort from the model."""
+"""Simulation: cohorts drawn from the model."""
 
 import functools
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from .params import LDSParams
 
 
 class Simulation(NamedTuple):
+    """A simulated cohort and its states, which go on past the end of a sequence."""
+
     cohort: Cohort
-    states: Real[
-        Array, "N T l"
-    ]  # rows past a sequence's length are the states that would have come
+    states: Real[Array, "N T l"]
 
 
 def simulate(
     key: Array, params: LDSParams, lengths: Sequence[int] | np.ndarray, *, channels=None
 ) -> Simulation:
-    """One sequence for each length: z_1 ~ N(π1, V1), z_t = A z_{t-1} + e_t, y_t = C z_t + v_t."""
+    """Draw one sequence for each length: z_1 ~ N(π1, V1), z_t = A z_{t-1} + e_t, y_t = C z_t + v_t."""
     lengths = np.atleast_1d(np.asarray(lengths))
     if lengths.size == 0 or lengths.dtype.kind not in "iu" or lengths.min() < 1:
         raise ValueError(f"lengths is {lengths}; give one whole number, at least 1, a sequence")
@@ -37,7 +37,7 @@ def simulate(
 def sample_paths(
     key: Array, params: LDSParams, shape: tuple[int, ...], n_steps: int
 ) -> tuple[Array, Array]:
-    """States (*shape, T, l) and observations (*shape, T, d)."""
+    """Draw states (*shape, T, l) and observations (*shape, T, d)."""
     A, C, Q, R, pi1, V1 = (jnp.asarray(x) for x in params)
     key_z, key_y = jax.random.split(key)
     noise = jax.random.normal(key_z, (n_steps, *shape, A.shape[0]), A.dtype)
@@ -54,6 +54,6 @@ def sample_paths(
 
 
 def _factor(S: Array) -> Array:
-    """F with F F' = S; by eigenvalues, so that a singular covariance is allowed."""
+    """Return F with F F' = S, by eigenvalues, so that a singular covariance is allowed."""
     values, vectors = jnp.linalg.eigh(S)
     return vectors * jnp.sqrt(jnp.maximum(values, 0))

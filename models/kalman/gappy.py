@@ -51,12 +51,12 @@ class Gappy(NamedTuple):
 class Forward(NamedTuple):
     """Kalman filter: z_t | y_{1:t} ~ N(mf_t, Pf_t)."""
 
-    mf: Real[Array, "T l N"]
-    Pf: Real[Array, "T l l N"]
-    Kt: Real[Array, "T d l N"]  # transposed gain K_t'
-    W: Real[Array, "T d d N"]  # whitener of the innovations, W S W' = I
-    e: Real[Array, "T d N"]  # whitened innovations, 0 where missing and past the end
-    logdet: Real[Array, "T N"]  # log |S_t| of the observed cells
+    mf: Real[Array, "*T l N"]
+    Pf: Real[Array, "*T l l N"]
+    Kt: Real[Array, "*T d l N"]  # transposed gain K_t'
+    W: Real[Array, "*T d d N"]  # whitener of the innovations, W S W' = I
+    e: Real[Array, "*T d N"]  # whitened innovations, 0 where missing and past the end
+    logdet: Real[Array, "*T N"]  # log |S_t| of the observed cells
 
 
 def forward(params: LDSParams, data: Gappy) -> Forward:

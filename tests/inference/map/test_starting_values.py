@@ -366,7 +366,7 @@ def test_key_decides_and_nothing_else(gappy):
 
 @pytest.mark.parametrize("n_states", [0, -1, 2.5, "3", None, True])
 def test_number_of_states_must_be_a_whole_number(gappy, n_states):
-    with pytest.raises(ValueError, match=f"n_states is {n_states!r}; give a whole number"):
+    with pytest.raises(ValueError, match=f"n_states is {n_states!r}; it must be a whole number"):
         initial_params(gappy, n_states)
 
 

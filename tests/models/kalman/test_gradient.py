@@ -123,8 +123,10 @@ def test_gradient_in_the_data_is_that_of_the_dense_gaussian(gaps, close):
             wanted[n, : len(y)] = weights[n] * slope.reshape(y.shape)
 
         inner = in_arranged_data(params, arrange(cohort, jnp.float64), weights)
-        close("data arranged", np.moveaxis(inner.y, -1, 0), wanted)
-        assert_array_equal(np.moveaxis(inner.y, -1, 0)[~cohort.mask], 0)
+        T, d, N = cohort.n_steps, cohort.n_channels, len(cohort)
+        dy = np.moveaxis(np.reshape(inner.y, (T, d, N)), -1, 0)  # with gaps: one block
+        close("data arranged", dy, wanted)
+        assert_array_equal(dy[~cohort.mask], 0)
 
     through = jax.grad(lambda y: log_likelihood(params, replace(cohort, y=y)) @ weights)(cohort.y)
     close("data cohort", through, wanted)
