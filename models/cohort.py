@@ -2,47 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
 
-from .frames import check_frame, check_unique, factorize, floats, steps
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Names, units and times of a cohort's values: the static, hashable part of a jit argument.
-
-    user's value = shift + scale · stored value, channel by channel.
-    """
-
-    ids: tuple
-    channels: tuple[str, ...]
-    shift: tuple[float, ...]
-    scale: tuple[float, ...]
-    starts: tuple | None = None  # each sequence's first time; None: all start at 0
-    step: Any = 1  # the time between two steps: a number or a pandas Timedelta
-
-    @cached_property
-    def _key(self) -> tuple:
-        return self.ids, self.channels, self.shift, self.scale, self.starts, self.step
-
-    @cached_property
-    def _hash(self) -> int:  # cached, because jit hashes its static fields at every call
-        return hash(self._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other) -> bool:
-        same = isinstance(other, Labels) and self._hash == other._hash
-        return self is other or (same and self._key == other._key)
-
-    def __reduce__(self):  # a string's hash holds in one process only: it must not be pickled
-        return Labels, self._key
+from .frames import floats, read_long, wide_to_long
+from .labels import Labels, checked_ids, make_labels, name_cell
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +33,7 @@ class Cohort:
         Cohort(2 sequences, 2 channels, lengths 1–2, 16.7% of cells missing)
         """
         sequences = list(sequences)
-        ids = _ids(ids, len(sequences))
+        ids = checked_ids(ids, len(sequences))
         d = None
         for name, x in zip(ids, sequences, strict=True):
             try:
@@ -79,8 +46,10 @@ class Cohort:
             d = shape[1] if d is None else d
             if shape[1] != d:
                 raise ValueError(f"sequence {name!r} has {shape[1]} channels, the first has {d}")
-        labels = _labels(ids, channels, d)
-        arrays = [floats(x, lambda at, n=n: _cell(labels, n, *at)) for n, x in enumerate(sequences)]
+        labels = make_labels(ids, channels, d)
+        arrays = [
+            floats(x, lambda at, n=n: name_cell(labels, n, *at)) for n, x in enumerate(sequences)
+        ]
         lengths = np.array([len(x) for x in arrays])
         values = np.full((len(arrays), lengths.max(), len(labels.channels)), np.nan)
         values[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(arrays)
@@ -96,11 +65,11 @@ class Cohort:
         shape = np.shape(y)
         if len(shape) != 3:
             raise ValueError(f"y has shape {shape}; it must be (sequences, steps, channels)")
-        labels = _labels(_ids(ids, shape[0]), channels, shape[2])
+        labels = make_labels(checked_ids(ids, shape[0]), channels, shape[2])
         lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
         if lengths.shape != shape[:1] or lengths.dtype.kind not in "iu":
             raise ValueError(f"lengths is {lengths}; give {shape[0]} integers, one a sequence")
-        return _build(floats(y, lambda at: _cell(labels, *at)), lengths, labels)
+        return _build(floats(y, lambda at: name_cell(labels, *at)), lengths, labels)
 
     @classmethod
     def from_wide(
@@ -112,17 +81,8 @@ class Cohort:
         times and dates need `step`, a number or a duration such as "8h", and must lie on that grid
         from the sequence's first time on. Steps without a row are missing.
         """
-        table = check_frame(frame, [id, time, *([] if channels is None else channels)])
-        names = [c for c in table if c not in (id, time)] if channels is None else list(channels)
-        if not names:
-            raise ValueError(f"frame has no column for a channel beside {id!r} and {time!r}")
-        channel, value = f"channel beside {id}, {time}", f"value beside {id}, {time}"  # new names
-        parts = [
-            table[[id, time, c]].rename(columns={c: value}).assign(**{channel: c}) for c in names
-        ]
-        return cls.from_long(
-            pd.concat(parts), id=id, time=time, channel=channel, value=value, step=step
-        )
+        table, names = wide_to_long(frame, id, time, channels)
+        return cls.from_long(table, id=id, time=time, **names, step=step)
 
     @classmethod
     def from_long(
@@ -141,33 +101,10 @@ class Cohort:
         Channels come in order of appearance. `channels` selects and orders them; a sequence without
         a row in any of them is left out.
         """
-        table = check_frame(frame, [id, time, channel, value])
-        code, found = factorize(table, channel)
-        names = found = [str(c) for c in found]
-        if channels is not None:
-            names = [str(c) for c in channels]
-            if not names or set(names) - set(found):
-                raise ValueError(f"channels={channels} are not all in column {channel!r}: {found}")
-            code = np.array([names.index(c) if c in names else -1 for c in found])[code]
-            table, code = table[code >= 0], code[code >= 0]
-
-        def name_row(row, j=None):
-            who, when = (table[c].iloc[[row]].tolist()[0] for c in (id, time))
-            what = "" if j is None else f", channel {names[j]!r}"
-            return f"sequence {who!r}, time {when}{what}"
-
-        cells = floats(table[value], lambda at: name_row(at[0], code[at[0]]))
-        person, ids = factorize(table, id)
-        index, starts, step = steps(table[time], person, step, name_row)
-        labels = _labels(_ids(ids, len(ids)), names, len(names), starts, step)
-        values = np.full((len(ids), index.max() + 1, len(names)), np.nan)
-        place = np.ravel_multi_index((person, index, code), values.shape)
-        for row in np.flatnonzero(pd.Series(place).duplicated()):
-            raise ValueError(f"{name_row(row, code[row])} is there twice; average or drop repeats")
-        values.reshape(-1)[place] = cells
-        lengths = np.zeros(len(ids), dtype=int)
-        np.maximum.at(lengths, person, index + 1)
-        return _build(values, lengths, labels)
+        found = read_long(frame, id, time, channel, value, channels, step)
+        ids = checked_ids(found.ids, len(found.ids))
+        labels = make_labels(ids, found.channels, len(found.channels), found.starts, found.step)
+        return _build(found.values, found.lengths, labels)
 
     @property
     def n_sequences(self) -> int:
@@ -239,7 +176,7 @@ class Cohort:
         """
         pick: Any = indices if isinstance(indices, slice) else np.array(indices, ndmin=1)
         chosen = np.arange(len(self))[pick if np.size(pick) else slice(0)]
-        ids = _ids([self.ids[i] for i in chosen], len(chosen))
+        ids = checked_ids([self.ids[i] for i in chosen], len(chosen))
         starts = self.labels.starts and tuple(self.labels.starts[i] for i in chosen)
         values = np.where(self.mask[chosen], self.y[chosen], np.nan)
         return _build(values, self.lengths[chosen], replace(self.labels, ids=ids, starts=starts))
@@ -322,7 +259,7 @@ def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
     values = values[:, : lengths.max()]
     inside = (np.arange(values.shape[1]) < lengths[:, None])[:, :, None]
     for at in map(tuple, np.argwhere(np.isinf(values) & inside)):
-        raise ValueError(f"{_cell(labels, *at)} is {values[at]}; use NaN for a missing cell")
+        raise ValueError(f"{name_cell(labels, *at)} is {values[at]}; use NaN for a missing cell")
     mask = inside & ~np.isnan(values)
     y = np.where(mask, values, 0.0)
     complete = bool(mask.sum() == lengths.sum() * len(labels.channels))
@@ -332,31 +269,3 @@ def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
 def _frozen(x: np.ndarray) -> np.ndarray:
     x.setflags(write=False)  # JAX may share this memory with arrays that it takes for constant
     return x
-
-
-def _ids(ids, n: int) -> tuple:
-    """Return n ids, 0, 1, … by default; raise unless there are n, at least one, and all differ."""
-    if n == 0:
-        raise ValueError("a cohort needs at least one sequence, and there is none")
-    ids = tuple(range(n) if ids is None else ids)
-    ids = tuple(i.item() if isinstance(i, np.generic) else i for i in ids)
-    if len(ids) != n:
-        raise ValueError(f"ids has {len(ids)} entries for {n} sequences")
-    check_unique(ids, "ids")
-    return ids
-
-
-def _labels(ids: tuple, channels, d, starts=None, step=1) -> Labels:
-    """Return the labels of d channels in the user's units; raise unless their names fit."""
-    if isinstance(channels, str):
-        raise TypeError(f"channels is the string {channels!r}; give a list of names")
-    names = tuple(f"y{j}" for j in range(d)) if channels is None else tuple(map(str, channels))
-    if d == 0 or len(names) != d:
-        raise ValueError(f"channels has {len(names)} names, and the data has {d} channels")
-    check_unique(names, "channels")
-    return Labels(ids, names, (0.0,) * d, (1.0,) * d, starts, step)
-
-
-def _cell(labels: Labels, n, t, j) -> str:
-    """Return the name of a cell, for an error message."""
-    return f"sequence {labels.ids[n]!r}, step {t}, channel {labels.channels[j]!r}"

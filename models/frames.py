@@ -3,11 +3,64 @@
 from collections import Counter
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
+
+
+class LongTable(NamedTuple):
+    """What a long table says: values on a grid of steps, and what they are called."""
+
+    values: np.ndarray  # (N, T, d), NaN where missing
+    lengths: np.ndarray  # (N,)
+    ids: list
+    channels: list[str]
+    starts: tuple  # each sequence's first time
+    step: Any  # the time between two steps
+
+
+def read_long(frame, id, time, channel, value, channels, step) -> LongTable:
+    """Read a table with a row for each (id, time, channel); see `Cohort.from_long`."""
+    table = check_frame(frame, [id, time, channel, value])
+    code, found = factorize(table, channel)
+    names = found = [str(c) for c in found]
+    if channels is not None:
+        names = [str(c) for c in channels]
+        if not names or set(names) - set(found):
+            raise ValueError(f"channels={channels} are not all in column {channel!r}: {found}")
+        code = np.array([names.index(c) if c in names else -1 for c in found])[code]
+        table, code = table[code >= 0], code[code >= 0]
+
+    def name_row(row, j=None):
+        who, when = (table[c].iloc[[row]].tolist()[0] for c in (id, time))
+        what = "" if j is None else f", channel {names[j]!r}"
+        return f"sequence {who!r}, time {when}{what}"
+
+    cells = floats(table[value], lambda at: name_row(at[0], code[at[0]]))
+    person, ids = factorize(table, id)
+    index, starts, step = steps(table[time], person, step, name_row)
+    check_unique(names, "channels")
+    values = np.full((len(ids), index.max() + 1, len(names)), np.nan)
+    place = np.ravel_multi_index((person, index, code), values.shape)
+    for row in np.flatnonzero(pd.Series(place).duplicated()):
+        raise ValueError(f"{name_row(row, code[row])} is there twice; average or drop repeats")
+    values.reshape(-1)[place] = cells
+    lengths = np.zeros(len(ids), dtype=int)
+    np.maximum.at(lengths, person, index + 1)
+    return LongTable(values, lengths, ids, names, starts, step)
+
+
+def wide_to_long(frame, id, time, channels) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return a table with a column for each channel as a long one, and the names of its two new columns."""
+    table = check_frame(frame, [id, time, *([] if channels is None else channels)])
+    names = [c for c in table if c not in (id, time)] if channels is None else list(channels)
+    if not names:
+        raise ValueError(f"frame has no column for a channel beside {id!r} and {time!r}")
+    channel, value = f"channel beside {id}, {time}", f"value beside {id}, {time}"  # new names
+    parts = [table[[id, time, c]].rename(columns={c: value}).assign(**{channel: c}) for c in names]
+    return pd.concat(parts), {"channel": channel, "value": value}
 
 
 def check_frame(frame, columns) -> Any:  # pandas types tell a checker little

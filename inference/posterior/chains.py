@@ -14,7 +14,7 @@ from jaxtyping import Real
 
 from .checkpoint import load_chain, save_chain
 from .kernel import CHUNK, Settings, sampler
-from .target import Target, constrained, inverse_mass, jittered, start
+from .target import Free, Target, constrained, inverse_mass, jittered, start
 
 
 class Chains(NamedTuple):
@@ -84,6 +84,11 @@ def run_chains(
             stop.set()
             raise
         results = [job.result() for job in jobs]
+    return _joined(results, target, free, stop.is_set())
+
+
+def _joined(results: list, target: Target, free: Free, interrupted: bool) -> Chains:
+    """Return the draws that all chains have, together."""
     n = min(sum(len(d[1]["energy"]) for d in draws) for _, draws in results)
     if n == 0:
         raise KeyboardInterrupt("interrupted before the first draws")
@@ -96,5 +101,5 @@ def run_chains(
         sites=constrained(unconstrained, target, free),
         stats=stats,
         step_size=np.array([float(s.adapt_state.step_size) for s, _ in results]),
-        interrupted=stop.is_set(),
+        interrupted=interrupted,
     )

@@ -38,6 +38,7 @@ def build(
     n_directions: int,
     num_predictive: int,
 ) -> Any:
+    """Return ArviZ's object with the draws, aligned, and everything that a judgement of them needs."""
     cohort, prior, params = target.cohort, target.prior, target.params
     free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
@@ -61,6 +62,7 @@ def build(
         "n_states": params.n_states,
         "cohort": fingerprint(cohort),
         "prior": repr(prior),
+        "auxiliary": " ".join(prior.site_dims),
         "alignment": kind,
         "directions_left": n_directions,
         "max_tree_depth": settings.max_tree_depth,
@@ -68,19 +70,10 @@ def build(
         "fit_converged": int(fit.converged),
         "fit_reason": fit.reason,
     }
-    stats = {
-        "lp": -chains.stats["potential_energy"],
-        "energy": chains.stats["energy"],
-        "diverging": chains.stats["diverging"],
-        "n_steps": chains.stats["num_steps"],
-        "tree_depth": np.floor(np.log2(np.maximum(chains.stats["num_steps"], 1))).astype(int) + 1,
-        "acceptance_rate": chains.stats["accept_prob"],
-        "step_size": np.broadcast_to(chains.step_size[:, None], chains.stats["energy"].shape),
-    }
     y = np.where(cohort.mask, cohort.y, np.nan)
     groups = {
         "posterior": az.dataset(posterior, coords, attrs=attrs, dims=prior.site_dims),
-        "sample_stats": az.dataset(stats, coords),
+        "sample_stats": az.dataset(_sample_stats(chains), coords),
         "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
         "observed_data": az.dataset({"y": y}, coords, draws=False),
         "constant_data": az.dataset(
@@ -97,6 +90,20 @@ def build(
             with suppress(NotImplementedError):  # a prior that cannot be drawn from
                 groups |= _prior_groups(keys[1], target, settings.free, coords)
     return az.assemble(groups)
+
+
+def _sample_stats(chains: Chains) -> dict[str, np.ndarray]:
+    """Return NUTS's own numbers under the names that ArviZ gives them."""
+    stats = chains.stats
+    return {
+        "lp": -stats["potential_energy"],
+        "energy": stats["energy"],
+        "diverging": stats["diverging"],
+        "n_steps": stats["num_steps"],
+        "tree_depth": np.floor(np.log2(np.maximum(stats["num_steps"], 1))).astype(int) + 1,
+        "acceptance_rate": stats["accept_prob"],
+        "step_size": np.broadcast_to(chains.step_size[:, None], stats["energy"].shape),
+    }
 
 
 def _aligned(

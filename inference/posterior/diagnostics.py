@@ -32,12 +32,45 @@ def diagnose(posterior: Any) -> Verdict:
         return Verdict(
             False, "The chains did not move: all draws are the same. Try target_accept=0.95.", table
         )
-    n_chains, n_draws = data.sizes["chain"], data.sizes["draw"]
-    is_free = table["basis_free"].to_numpy()
-    entries: Any = table[~is_free]
-    free: Any = table[is_free]
-    problems: list[str] = []
+    n_draws = data.sizes["draw"]
     hold = "Use fewer states." if data.attrs.get("free") == "A" else "Hold C, or use fewer states."
+    problems, severe = _mixing_problems(table, data.sizes["chain"], n_draws, hold)
+    problems += _sampler_problems(data, stats, hold)
+    problems += _model_problems(data)
+    l, d = int(data.attrs.get("n_states", 0)), _n_channels(posterior)
+    if severe and d and l > d:
+        problems.append(
+            f"There are {l} states and {d} channels: A is determined by C A^k alone, weakly where l is well above d, "
+            "and its posterior may have several modes. Compare a fit with fewer states (az.compare on their "
+            "leave-one-sequence-out scores)."
+        )
+    if data.attrs.get("interrupted"):
+        problems.append(f"The run was interrupted after {n_draws} draws of each chain.")
+    lines = [f"  - {problem}" for problem in problems]
+    rest = (
+        ["Not to be trusted as it is:", *lines]
+        if problems
+        else ["Nothing speaks against these draws."]
+    )
+    return Verdict(not problems, "\n".join([_head(table, data, stats), *rest]), table)
+
+
+def _head(table: Any, data, stats) -> str:
+    """Return the line of numbers that a verdict begins with."""
+    n_chains = data.sizes["chain"]
+    rhat = f"R-hat at most {table['r_hat'].max():.3f}" if n_chains > 1 else "no R-hat"
+    return (
+        f"{n_chains} chains of {data.sizes['draw']} draws: {rhat}, ESS at least "
+        f"{table['ess_bulk'].min():.0f} (bulk) and {table['ess_tail'].min():.0f} (tail), "
+        f"{int(stats['diverging'].sum())} divergences, {float(stats['n_steps'].mean()):.0f} gradients a draw, "
+        f"E-BFMI at least {az.bfmi(stats).min():.2f}."
+    )
+
+
+def _mixing_problems(table: Any, n_chains: int, n_draws: int, hold: str) -> tuple[list[str], bool]:
+    """Return what R-hat and ESS speak against, and whether chains are in different places."""
+    is_free = table["basis_free"].to_numpy()
+    entries, free = table[~is_free], table[is_free]
     more = " Try more draws, and a longer warm-up."
 
     def bad(part: Any) -> Any:
@@ -46,11 +79,11 @@ def diagnose(posterior: Any) -> Verdict:
         return part[~(enough & mixed)]  # NaN is not enough
 
     def far(part: Any) -> bool:
-        """Chains in different places: not a matter of more draws. A few draws cannot tell."""
+        """Tell whether chains are in different places, which more draws do not mend; a few draws cannot tell."""
         return n_draws >= 100 and bool((part["r_hat"] > FAR).any())
 
     bad_entries, bad_free = bad(entries), bad(free)
-    severe = far(bad_entries) or far(bad_free)
+    problems: list[str] = []
     if n_chains < 2:
         problems.append(
             "There is one chain only, so R-hat cannot see a second mode. Try num_chains=4."
@@ -71,36 +104,13 @@ def diagnose(posterior: Any) -> Verdict:
             if far(bad_free)
             else more
         )
-    problems += _sampler_problems(data, stats, hold)
-    problems += _model_problems(data)
-    l, d = int(data.attrs.get("n_states", 0)), _n_channels(posterior)
-    if severe and d and l > d:
-        problems.append(
-            f"There are {l} states and {d} channels: A is determined by C A^k alone, weakly where l is well above d, "
-            "and its posterior may have several modes. Compare a fit with fewer states (az.compare on their "
-            "leave-one-sequence-out scores)."
-        )
-    if data.attrs.get("interrupted"):
-        problems.append(f"The run was interrupted after {n_draws} draws of each chain.")
-    rhat = f"R-hat at most {table['r_hat'].max():.3f}" if n_chains > 1 else "no R-hat"
-    head = (
-        f"{n_chains} chains of {n_draws} draws: {rhat}, ESS at least "
-        f"{table['ess_bulk'].min():.0f} (bulk) and {table['ess_tail'].min():.0f} (tail), "
-        f"{int(stats['diverging'].sum())} divergences, {float(stats['n_steps'].mean()):.0f} gradients a draw, "
-        f"E-BFMI at least {az.bfmi(stats).min():.2f}."
-    )
-    if problems:
-        text = "\n".join(
-            [head, "Not to be trusted as it is:", *(f"  - {problem}" for problem in problems)]
-        )
-    else:
-        text = f"{head}\nNothing speaks against these draws."
-    return Verdict(not problems, text, table)
+    return problems, far(bad_entries) or far(bad_free)
 
 
 def _table(data) -> pd.DataFrame:
     """Diagnostics of every scalar that varies."""
-    skip = ("eigenvalue_real", "eigenvalue_imag", "active_states", "A_unit")
+    skip = ["eigenvalue_real", "eigenvalue_imag", "active_states"]
+    skip += str(data.attrs.get("auxiliary", "")).split()  # what a hierarchical A is made of
     data = data.drop_vars([name for name in skip if name in data])
     found = {
         "r_hat": az.rhat(data),

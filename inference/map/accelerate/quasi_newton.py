@@ -66,7 +66,7 @@ def quasi_newton(
         if len(reached) >= max_iter:
             raise StopIteration
 
-    interrupted = False
+    interrupted, gtol = False, 0.1 * tol * chart.counts["V1"] ** 0.5
     try:
         if best < 1e300:
             minimize(
@@ -76,13 +76,13 @@ def quasi_newton(
                 method="L-BFGS-B",
                 bounds=np.stack([lower, upper], axis=1),
                 callback=accept,
-                options={
-                    "maxiter": max_iter,
-                    "maxfun": 4 * max_iter + 20,
-                    "maxcor": _MEMORY,
-                    "ftol": 1e-15,
-                    "gtol": 0.1 * tol * chart.counts["V1"] ** 0.5,
-                },
+                options=dict(
+                    maxiter=max_iter,
+                    maxfun=4 * max_iter + 20,
+                    maxcor=_MEMORY,
+                    ftol=1e-15,
+                    gtol=gtol,
+                ),
             )
     except KeyboardInterrupt:
         interrupted = True

@@ -1,0 +1,70 @@
+"""What the numbers of a cohort mean: ids, channel names, units and times."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .frames import check_unique
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names, units and times of a cohort's values: the static, hashable part of a jit argument.
+
+    user's value = shift + scale · stored value, channel by channel.
+    """
+
+    ids: tuple
+    channels: tuple[str, ...]
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    starts: tuple | None = None  # each sequence's first time; None: all start at 0
+    step: Any = 1  # the time between two steps: a number or a pandas Timedelta
+
+    @cached_property
+    def _key(self) -> tuple:
+        return self.ids, self.channels, self.shift, self.scale, self.starts, self.step
+
+    @cached_property
+    def _hash(self) -> int:  # cached, because jit hashes its static fields at every call
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other) -> bool:
+        same = isinstance(other, Labels) and self._hash == other._hash
+        return self is other or (same and self._key == other._key)
+
+    def __reduce__(self):  # a string's hash holds in one process only: it must not be pickled
+        return Labels, self._key
+
+
+def checked_ids(ids, n: int) -> tuple:
+    """Return n ids, 0, 1, … by default; raise unless there are n, at least one, and all differ."""
+    if n == 0:
+        raise ValueError("a cohort needs at least one sequence, and there is none")
+    ids = tuple(range(n) if ids is None else ids)
+    ids = tuple(i.item() if isinstance(i, np.generic) else i for i in ids)
+    if len(ids) != n:
+        raise ValueError(f"ids has {len(ids)} entries for {n} sequences")
+    check_unique(ids, "ids")
+    return ids
+
+
+def make_labels(ids: tuple, channels, d, starts=None, step=1) -> Labels:
+    """Return the labels of d channels in the user's units; raise unless their names fit."""
+    if isinstance(channels, str):
+        raise TypeError(f"channels is the string {channels!r}; give a list of names")
+    names = tuple(f"y{j}" for j in range(d)) if channels is None else tuple(map(str, channels))
+    if d == 0 or len(names) != d:
+        raise ValueError(f"channels has {len(names)} names, and the data has {d} channels")
+    check_unique(names, "channels")
+    return Labels(ids, names, (0.0,) * d, (1.0,) * d, starts, step)
+
+
+def name_cell(labels: Labels, n, t, j) -> str:
+    """Return the name of a cell, for an error message."""
+    return f"sequence {labels.ids[n]!r}, step {t}, channel {labels.channels[j]!r}"
