@@ -1,4 +1,4 @@
-"""Saying what went wrong where a computation broke down, instead of returning NaN in silence."""
+"""Errors that name the matrix, step and sequence at which a computation broke down, instead of silent NaN."""
 
 from typing import TypeVar
 
@@ -13,11 +13,11 @@ Out = TypeVar("Out")
 
 
 class NumericalBreakdown(FloatingPointError):
-    """A matrix lost its positive definiteness, or a value overflowed; the message names it."""
+    """The error where a matrix lost its positive definiteness or a value overflowed; its message says which."""
 
 
 def explain_breakdown(result: Out, params: LDSParams, cohort: Cohort) -> Out:
-    """The result, if it is finite or still being traced; else an error that names matrix and step.
+    """Return the result if it is finite or still being traced; else raise an error that names matrix and step.
 
     Inside jit, grad or vmap nothing can be raised: there a breakdown shows as NaN, and calling the same
     function outside of them tells the cause.
@@ -31,7 +31,7 @@ def explain_breakdown(result: Out, params: LDSParams, cohort: Cohort) -> Out:
 
 
 def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
-    """Follow the filter on the host, in the precision of the parameters, to the first matrix that fails."""
+    """Describe the first matrix that fails in a filter run on the host, in the precision of the parameters."""
     Ω = LDSParams(*(np.asarray(x) for x in params))
     for name, x in zip(LDSParams._fields, Ω, strict=True):
         if not np.isfinite(x).all():
@@ -54,9 +54,9 @@ def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
 
 
 def _follow(Ω: LDSParams, y: np.ndarray, mask: np.ndarray, strict: bool) -> tuple[int, str] | None:
-    """The first step that fails, and how; if strict, the predicted P must be definite too.
+    """Return the first step that fails, and how; if strict, the predicted P must be definite too.
 
-    A filter can pass through a P that is not, and a smoother, which inverts it, cannot.
+    A filter can pass through a P that is not definite; a smoother, which inverts P, cannot.
     """
     m, P = Ω.pi1, Ω.V1
     for t in range(len(y) + 1):

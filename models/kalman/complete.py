@@ -1,4 +1,4 @@
-"""Route for cohorts without gaps: one covariance recursion serves every sequence.
+"""Likelihood, score and E-step of cohorts without gaps, where one covariance recursion serves every sequence.
 
 All sequences start from the same prior, so gains and covariances at step t do not depend on the sequence,
 whatever its length. Only the means do, and they are linear in the data. Steps go in blocks of b: within a block,
@@ -24,8 +24,8 @@ from .statistics import ExpectedStatistics
 class Complete(NamedTuple):
     """Sequences without gaps, ready for the E-step. Padding holds 0 and is left out of every sum by `inside`.
 
-    `unit` is 1 for a sequence; the pseudo-sequences of `prepare.compress` start at unit · π1, and only sums over them
-    mean something.
+    `unit` is 1 for a sequence; the pseudo-sequences of `prepare.compress` start at unit · π1, and have a meaning only
+    in sums.
     """
 
     y: Real[Any, "T d N"]
@@ -35,7 +35,7 @@ class Complete(NamedTuple):
     n_t: Real[Any, " T"]  # how many sequences reach step t, with their weights
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
-        """Return log p(y_n | Ω) of each sequence, (N,); without the rule JAX differentiates through the scan."""
+        """Return log p(y_n | Ω) of each sequence, (N,); with rule=False JAX differentiates through the scan."""
         found = terms(params, self) if rule else _terms(self, forward(params, self))
         return -0.5 * (found.squares + found.constants @ self.inside)
 
@@ -68,7 +68,7 @@ class Complete(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
+    """Result of the Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
 
     Pf: Real[Array, "B b l l"]
     W: Real[Array, "B b d d"]  # whitener of the innovations, W S W' = I
@@ -82,12 +82,12 @@ class Forward(NamedTuple):
 
 
 def block_length(T: int, l: int, d: int) -> int:
-    """Return how many steps a block has: about this many take the fewest multiplications for each sequence."""
+    """Return the number of steps of a block, about that with the fewest multiplications for each sequence."""
     return min(T, max(1, (3 * l + d) // (2 * d)))
 
 
 def forward(params: LDSParams, data: Complete) -> Forward:
-    """Filter: one Riccati pass, then the means of all sequences."""
+    """Filter all sequences: one Riccati pass, then the means."""
     A, C, Q, R, pi1, V1 = params
     T, d, N = data.y.shape
     l = A.shape[0]
@@ -147,19 +147,21 @@ def _later(x: Array) -> Array:
 
 
 class Terms(NamedTuple):
-    """What log-likelihoods are sums of: log p(y_n) = -½ (squares_n + Σ_t constants_t over the steps of n)."""
+    """Terms of the log-likelihoods: log p(y_n) = -½ (squares_n + Σ_t constants_t over the steps of n)."""
 
     squares: Real[Array, " N"]  # Σ e'e of the whitened innovations
     constants: Real[Array, " T"]  # log |S_t| + d log 2π
 
 
 def _terms(data: Complete, fwd: Forward) -> Terms:
+    """Return the terms of the log-likelihoods."""
     T, d, _ = data.y.shape
     constants = fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
     return Terms((fwd.e**2).sum((0, 1)), constants)
 
 
 def _total(data: Complete, found: Terms) -> Array:
+    """Return Σ_n w_n log p(y_n)."""
     return -0.5 * (found.squares @ data.weights + found.constants @ data.n_t)
 
 
@@ -167,8 +169,8 @@ class Lifted(NamedTuple):
     """Matrices (B, b, ., n) that take x = (m, e, r) of a block, (B, n, N), to quantities of its steps."""
 
     x: Real[Array, "B n N"]  # r is the adjoint that enters the block from its end
-    r: Real[Array, "B b l n"]  # to r_t, what the data after step t says: E[e_{t+1} | y] = Q r_t
-    u: Real[Array, "B b d n"]  # to u_t, likewise E[v_t | y] = R u_t
+    r: Real[Array, "B b l n"]  # to r_t, from the data after step t: E[e_{t+1} | y] = Q r_t
+    u: Real[Array, "B b d n"]  # to u_t, likewise: E[v_t | y] = R u_t
     z: Real[Array, "B b l n"]  # to z_t = E[z_t | y]
     r0: Real[Array, "l N"]
 
@@ -180,7 +182,7 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
     B, b, d, l = V.shape
     n = 2 * l + b * d
     eye = jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))
-    r = [eye]  # r of the steps from the last to the first, and before it
+    r = [eye]  # r of the steps from the last to the first, and r before the first
     for j in reversed(range(b)):
         r.append(jnp.concatenate([WC[:, j].mT, L[:, j].mT @ r[-1]], axis=2))
 
@@ -201,10 +203,10 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
 
 
 def information(fwd: Forward, n_t: Array) -> Array:
-    """Return Λ_0, ..., Λ_T (T + 1, l, l): what later observations say on z_{t+1}, summed over sequences.
+    """Return Λ_0, ..., Λ_T (T + 1, l, l): the information of later observations on z_{t+1}, summed over sequences.
 
     Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with L = A (I - K C) and n_t = Σ_n w_n 1[T_n >= t]. The recursion is
-    affine, so the sum over sequences that end at different times obeys it too, and one pass serves all.
+    affine, so the sum over sequences that end at different times obeys the same recursion, and one pass serves all.
     """
     WC, L = _steps(fwd.WC, n_t), _steps(fwd.L, n_t)
 
@@ -223,10 +225,10 @@ def score(
 ) -> tuple[LDSParams, Array]:
     """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
 
-    The cotangent says what the weights w_n are, and how many sequences n_t, with their weights, reach step t.
+    The cotangent gives the weights w_n, and n_t, how many sequences reach step t, with their weights.
 
     With E[e_{t+1} | y] = Q r_t and E[v_t | y] = R u_t the inverses of Q and R cancel from ∂/∂A = Q^-1 E Σ e_{t+1} z_t'
-    and its like. The sequences enter through the moments of x, in which r, u and z are linear.
+    and the other gradients. The sequences enter through the moments of x, in which r, u and z are linear.
     """
     weights, n_t = -2 * cotangent.squares, -2 * cotangent.constants
     A = params.A
@@ -266,7 +268,7 @@ def moments(params: LDSParams, data: Complete, fwd: Forward) -> tuple[Array, ...
     total = _sum(z, (x * weights) @ x.mT, jnp.concatenate([r, u, z], axis=2)).T
     rz, uz, zz = total[:l], total[l:-l], total[-l:]
 
-    # zz goes on to the end of the block in which a sequence ends: s steps past it, z is A^s z_last
+    # zz includes the steps between a sequence's end and that of its block, where z is A^s z_last after s steps
     last = data.inside.sum(0).astype(int) - 1
     block, j = last // b, last % b
     end = last.max()
@@ -282,7 +284,7 @@ def moments(params: LDSParams, data: Complete, fwd: Forward) -> tuple[Array, ...
         past = A @ (zz_last[s] + past) @ A.T
     zz = zz - past
 
-    # Cov[z_t | y] summed over the sequences that reach t; one that ends there has no part in Λ_t
+    # Cov[z_t | y] summed over the sequences that reach t; a sequence that ends at t has no part in Λ_t
     Lam = information(fwd, n_t)[1:]
     Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
     APf = A @ Pf

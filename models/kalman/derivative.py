@@ -1,7 +1,7 @@
-"""The one derivative rule of the likelihood: Fisher's identity, whatever the kind of data.
+"""The derivative rule of the likelihood, with gaps and without: Fisher's identity.
 
-The gradient of log p(y | Ω) is that of the expected complete log-likelihood at the same Ω, so that it comes out of one
-adjoint pass and nothing is differentiated through the scan of the filter.
+The gradient of log p(y | Ω) is that of the expected complete log-likelihood at the same Ω, so that one adjoint pass
+gives it and nothing is differentiated through the scan of the filter.
 """
 
 from collections.abc import Callable

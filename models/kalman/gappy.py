@@ -1,7 +1,7 @@
-"""Route for cohorts with gaps: a covariance recursion for each sequence, all of them together.
+"""Likelihood, score and E-step of cohorts with gaps: a covariance recursion for each sequence, all of them together.
 
 The sequences are the last axis of every array (see `linalg`). A missing cell has its row of C set to 0 and an
-independent unit noise, so that it says nothing while the other channels of its step are used in full.
+independent unit noise, so that it has no effect while the other channels of its step are used in full.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Gappy(NamedTuple):
     weights: Real[Array, "*b N"]  # how much each sequence counts in a sum
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
-        """Return log p(y_n | Ω) of each sequence, (B N,); without the rule JAX differentiates through the scan."""
+        """Return log p(y_n | Ω) of each sequence, (B N,); with rule=False JAX differentiates through the scan."""
         one = block_log_likelihood if rule else lambda params, x: loglik(x, forward(params, x))
         return lax.map(lambda block: one(params, block), self).reshape(-1)
 
@@ -49,7 +49,7 @@ class Gappy(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Kalman filter: z_t | y_{1:t} ~ N(mf_t, Pf_t)."""
+    """Result of the Kalman filter: z_t | y_{1:t} ~ N(mf_t, Pf_t)."""
 
     mf: Real[Array, "*T l N"]
     Pf: Real[Array, "*T l l N"]
@@ -103,7 +103,7 @@ def backward(
 ) -> tuple[LDSParams, Array, tuple[Array, ...]]:
     """Return the score, the gradients in y, and the moments (z1, M1, S00, S11, Szz) of the states.
 
-    The adjoint recursions and the score of `complete`, with every sum taken on the way.
+    The adjoint recursions and the score are those of `complete`, with every sum taken during the recursion.
     """
     A, C = params.A, params.C
 
@@ -115,7 +115,7 @@ def backward(
         fwd, o, inside = lax.optimization_barrier(x)
         mf, Pf, Kt, W, e, _ = fwd
         s, LamA = left(A.T, r), tr(left(A.T, Lam))
-        Lamf = sym(left(A.T, LamA))  # A'ΛA, what the future knows of z_t
+        Lamf = sym(left(A.T, LamA))  # A'ΛA, the information of later steps on z_t
         z = mf + (Pf * s).sum(1)
         u = (W * e[:, None]).sum(0) - (Kt * s).sum(1)
         KLam = mul(Kt, Lamf)
@@ -135,7 +135,7 @@ def backward(
             pi1=jnp.zeros_like(params.pi1),
             V1=jnp.zeros_like(params.V1),
         )
-        # M is the moment of the step after this one, and of the first step in the end
+        # M is the moment of the step after this one; after the scan, that of the first step
         sums = jax.tree.map(jnp.add, sums, [new, moment(goes_on), M, moment(seen)])
         now = z @ weights, moment(inside)
         DC = tr(left(C.T, D))
@@ -152,11 +152,11 @@ def backward(
 
 
 def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
-    """Return the sums of a block, by Fisher's identity read backwards: the score holds them.
+    """Return the sums of a block, computed from the score by Fisher's identity.
 
     Σ E[e_t z_{t-1}'] = Q g_A, so S10 follows from S00; likewise, with Σ E[v_t v_t'] = n R + 2 R g_R R, the moments
     of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score has taken their conditional
-    moments into account. M1 and S11 are not had in this way: 2 V1 g_V1 V1 multiplies rounding by V1².
+    moments into account. M1 and S11 are not computed in this way: 2 V1 g_V1 V1 multiplies rounding by V1².
     """
     A, C, Q, R, _, _ = params
     weights = data.weights

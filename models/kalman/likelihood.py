@@ -1,4 +1,4 @@
-"""Log-likelihood and expected statistics of a cohort, by the route that its gaps ask for."""
+"""Log-likelihood and expected statistics of a cohort, with gaps or without."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from .statistics import ExpectedStatistics
 
 
 def check_shapes(params: LDSParams, cohort: Cohort) -> None:
-    """Raise unless parameters and cohort are of one size; shapes are known under jit too."""
+    """Raise unless the parameters' shapes fit each other and the cohort; shapes are known under jit too."""
     l, d = jnp.shape(params.A)[-1], cohort.n_channels
     for (name, shape), x in zip(shapes_of(l, d).items(), params, strict=True):
         if jnp.shape(x) != shape:
@@ -25,7 +25,7 @@ def check_shapes(params: LDSParams, cohort: Cohort) -> None:
 def log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
     """Return log p(y_n | Ω) of each sequence, shape (N,).
 
-    Its derivative is Fisher's identity, by one adjoint pass and no differentiation through the scan; gradients
+    The derivative is Fisher's identity, by one adjoint pass and no differentiation through the scan; gradients
     of covariances are those of a symmetric argument. Hessians (jax.hessian) work. Forward mode
     alone (jax.jvp, jax.jacfwd) needs `plain_log_likelihood`.
     """
@@ -40,9 +40,9 @@ def plain_log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
 
 
 def total_log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
-    """Return Σ_n log p(y_n | Ω), the sum of `log_likelihood`, faster where sequences of one length are many.
+    """Return Σ_n log p(y_n | Ω), the sum of `log_likelihood`, faster where many sequences have one length.
 
-    It is to be differentiated in the parameters only.
+    Derivatives are right in the parameters only.
     """
     check_shapes(params, cohort)
     value = _total(params, prepare(cohort, jnp.result_type(*params)))
@@ -52,9 +52,9 @@ def total_log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
 def expected_statistics(
     params: LDSParams, cohort: Cohort, weights: Array | None = None
 ) -> ExpectedStatistics:
-    """Run the E-step: the sums EM needs, over all sequences, each with its weight (1 by default).
+    """Run the E-step: return the sums that EM needs, over all sequences, each with its weight (1 by default).
 
-    Weights are how a fold or a bootstrap asks for its own sums without a new cohort.
+    With weights a fold or a bootstrap has its own sums without a new cohort.
     """
     check_shapes(params, cohort)
     stats = _statistics(params, prepare(cohort, jnp.result_type(*params), weights))

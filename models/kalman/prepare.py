@@ -1,8 +1,8 @@
-"""A cohort made ready for the E-step: the one place that asks whether it has gaps.
+"""Cohorts arranged for the E-step: the only place that asks whether a cohort has gaps.
 
-Without gaps one covariance recursion serves all sequences (`complete`), and what needs only sums over sequences (EM,
-the total log-likelihood, its gradient) need not visit every sequence: they are compressed. With gaps every sequence
-has its own recursion (`gappy`), in blocks.
+Without gaps one covariance recursion serves all sequences (`complete`). Computations that need only sums over
+sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compress`). With gaps
+every sequence has its own recursion (`gappy`), in blocks.
 """
 
 import functools
@@ -23,7 +23,7 @@ _BLOCK = 256  # sequences with gaps run in blocks: bounded memory, and a block s
 
 
 class Prepared(Protocol):
-    """Data ready for the E-step, a pytree of arrays. Who calls its methods need not know which kind it is."""
+    """Data ready for the E-step, a pytree of arrays. Callers need not know whether it has gaps."""
 
     def log_likelihood(self, params: LDSParams) -> Array:
         """Return Σ_n w_n log p(y_n | Ω), to be differentiated in the parameters only."""
@@ -70,9 +70,9 @@ def arrange(
 
 
 def in_blocks(data: Gappy, n: int) -> Gappy:
-    """Cut sequences, filled up to n, into blocks along a new first axis.
+    """Fill up the sequences to n at least, and cut them into blocks along a new first axis.
 
-    What a block is filled up with are sequences of length 0 and weight 0.
+    Blocks are filled up with sequences of length 0 and weight 0.
     """
     size = min(n, _BLOCK)
     blocks = -(-n // size)
@@ -85,10 +85,10 @@ def in_blocks(data: Gappy, n: int) -> Gappy:
 
 
 def compress(cohort: Cohort) -> Complete:
-    """Return pseudo-sequences with the same sums, as numpy arrays.
+    """Return pseudo-sequences with the same sums as a cohort without gaps, as numpy arrays.
 
-    States are linear in (1, y), so a cohort without gaps enters its sums only through Σ (1, y)(1, y)', for each length
-    T_n apart. Where a length has more than T_n d + 1 sequences, the triangular factor of a QR of its rows
+    States are linear in (1, y), so the cohort enters its sums only through Σ (1, y)(1, y)', for each length T_n
+    separately. Where more than T_n d + 1 sequences have one length, the triangular factor of a QR of their rows
     has that many rows and the same sums: the E-step's cost no longer grows with N.
     """
     T, d = cohort.n_steps, cohort.n_channels
@@ -105,7 +105,7 @@ def compress(cohort: Cohort) -> Complete:
     n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
     y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
     host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
-    return Complete(*host)  # not jax: it is cached
+    return Complete(*host)  # numpy, not jax, since the result is cached
 
 
 def _fill(x: Any, multiple: int, value: float = 0.0, xp: Any = jnp) -> Any:
@@ -129,4 +129,5 @@ class _Same:
 
 @functools.lru_cache(maxsize=8)
 def _compressed(same: _Same) -> Complete:
+    """Return the compressed cohort, from the cache if it is there."""
     return compress(same.cohort)

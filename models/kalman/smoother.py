@@ -1,4 +1,4 @@
-"""Filter and smoother with a mean and a covariance for every sequence and step."""
+"""The Kalman filter and smoother, with a mean and a covariance for every sequence and step."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from .likelihood import check_shapes
 
 
 class Filtered(NamedTuple):
-    """z_t | y_{1:t} and z_t | y_{1:t-1}. Past the end of a sequence both are its forecast."""
+    """Means and covariances of z_t | y_{1:t} and z_t | y_{1:t-1}; past the end of a sequence both are forecasts."""
 
     mean: Real[Array, "N T l"]
     cov: Real[Array, "N T l l"]
@@ -26,7 +26,7 @@ class Filtered(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """z_t | y_{1:T_n}. Past the end of a sequence it is its forecast."""
+    """Means and covariances of z_t | y_{1:T_n}; past the end of a sequence they are forecasts."""
 
     mean: Real[Array, "N T l"]
     cov: Real[Array, "N T l l"]

@@ -31,7 +31,7 @@ class ExpectedStatistics(NamedTuple):
 
 
 def fisher_score(params: LDSParams, stats: ExpectedStatistics) -> LDSParams:
-    """Return the gradient of the log-likelihood at `params` from the sums there (Fisher's identity), on the host."""
+    """Return the gradient of the log-likelihood at `params`, where `stats` were taken (Fisher's identity), in numpy."""
     A, C, Q, R, pi1, V1 = (np.asarray(x, float) for x in params)
     s = ExpectedStatistics(*(np.asarray(x, float) for x in stats))  # type: ignore[arg-type]
 

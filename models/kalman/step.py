@@ -1,7 +1,7 @@
 """One step of the Kalman filter for one sequence: to read, to teach, and to build on.
 
-The fast kernels (`complete`, `gappy`) do the same arithmetic for many sequences at once; tests hold them against these
-two functions, and these against dense Gaussian conditioning.
+The fast kernels (`complete`, `gappy`) do the same arithmetic for many sequences at once; tests compare them with these
+two functions, and these with dense Gaussian conditioning.
 """
 
 from typing import Any, NamedTuple
@@ -53,7 +53,7 @@ def update(
     m, P = map(jnp.asarray, state)
     y, C, R = map(jnp.asarray, (y, C, R))
     seen = ~jnp.isnan(y) if observed is None else jnp.asarray(observed, bool)
-    # a missing channel sees nothing of z, and has a unit noise of its own
+    # a missing channel has a row of C of zeros, and a unit noise of its own
     C = jnp.where(seen[:, None], C, 0.0)
     R = jnp.where(seen[:, None] & seen, R, jnp.eye(len(y)))
     innovation = jnp.where(seen, y, 0.0) - C @ m

@@ -1,7 +1,7 @@
-"""What a prior on the transition matrix A answers: to NUTS as a distribution, to MAP-EM as a penalty.
+"""The contract of a prior on the transition matrix A, which NUTS reads as a distribution and MAP-EM as a penalty.
 
-`Prior` is what NUTS asks. `Penalty` adds what MAP-EM asks of the same object, so that the two can never disagree on
-what they sample and maximise. The page docs/architecture.md shows how to write one.
+`Prior` has the methods that NUTS calls. `Penalty` adds those that MAP-EM calls on the same object, so that what is
+sampled and what is maximised can never disagree. The page docs/architecture.md shows how to write one.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +17,16 @@ from jaxtyping import Real
 Symmetry = Literal["none", "signs", "signed permutations"]
 Blocks = Literal["entries", "rows", "columns", "matrix"]
 
-_KINDS: dict[str, type["Prior"]] = {}  # by name, for files
+_KINDS: dict[str, type["Prior"]] = {}  # classes of priors by name, for files
 
 
 def _is_static(field: Any, value: Any) -> bool:
+    """Tell whether a field is compiled in, and not an argument of compiled programs."""
     return field.metadata.get("static", False) or value is None or isinstance(value, str | bool)
 
 
 def _flatten(prior: Any) -> tuple[tuple, tuple]:
+    """Return the leaves of a prior as a pytree, and its static part."""
     named = [(field, getattr(prior, field.name)) for field in fields(prior)]
     static = tuple((f.name, x) for f, x in named if _is_static(f, x))
     moving = [(f.name, x) for f, x in named if not _is_static(f, x)]
@@ -40,18 +42,18 @@ def _unflatten(cls: type, aux: tuple, leaves: Any) -> Any:
 
 
 class Prior:
-    """A prior on A, (l, l). A subclass is a frozen dataclass, and with that a pytree.
+    """A prior on A, (l, l). A subclass is a frozen dataclass, and is registered as a pytree.
 
     Its fields are numbers and arrays, which a compiled program takes as arguments, and texts or switches, which are
-    compiled in (a field with metadata {"static": True} is, whatever it holds).
+    compiled in (as is every field with metadata {"static": True}).
     """
 
-    is_proper: bool | Any = True  # whether it integrates to a finite value
+    is_proper: bool | Any = True  # whether the density integrates to a finite value
     site_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # dimensions of sites other than A
     symmetry: Symmetry | Any = "none"  # which relabellings of the states leave the density as it is
 
     def site(self, n_states: int) -> Array:
-        """Sample A, or what it is made of, within a NumPyro model; the value A is at site `A`."""
+        """Sample A, or the sites that A is computed from, within a NumPyro model; return A, which is site `A`."""
         raise NotImplementedError
 
     def start(self, A) -> dict[str, Any]:
@@ -59,11 +61,11 @@ class Prior:
         raise NotImplementedError
 
     def log_prob(self, A) -> Array:
-        """Return log p(A); a prior with sites of its own has none in closed form."""
+        """Return log p(A); a prior with sites of its own has no closed form, and raises."""
         raise NotImplementedError(f"{type(self).__name__} has no density of A in closed form")
 
     def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
-        """Return the NumPyro distribution of A, for a prior that is one."""
+        """Return the NumPyro distribution of A, for a prior that is a single distribution."""
         raise NotImplementedError(f"{type(self).__name__} is not one distribution of A")
 
     def forced(self, n_states: int) -> np.ndarray:
@@ -71,10 +73,10 @@ class Prior:
         return np.zeros((n_states, n_states), bool)
 
     def curvature(self, n_states: int) -> np.ndarray | None:
-        """Return what kinks of -log p(A) add to the diagonal of a mass matrix, (l, l).
+        """Return the terms, (l, l), that kinks of -log p(A) add to the diagonal of a mass matrix.
 
-        A kink has no second derivative; one over the variance is its stand-in. None: unknown, and NUTS adapts its
-        mass matrix during warm-up.
+        A kink has no second derivative; one over the variance of an entry takes its place. None means unknown: NUTS
+        then adapts its mass matrix during warm-up.
         """
         return None
 
@@ -83,7 +85,7 @@ class Prior:
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a JSON file has to say of this prior."""
+        """Return the kind and the fields of this prior, for a JSON file."""
         found: dict[str, Any] = {"kind": type(self).__name__}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -93,7 +95,7 @@ class Prior:
 
     @staticmethod
     def from_dict(found: Mapping[str, Any]) -> "Prior":
-        """Return the prior that `to_dict` described; an unknown kind is an error."""
+        """Return the prior that `to_dict` described; raise if its kind is unknown."""
         kind, known = found.get("kind"), {k: cls for k, cls in _KINDS.items() if is_dataclass(cls)}
         if kind not in known:
             raise ValueError(
@@ -124,9 +126,9 @@ class Prior:
 
 
 class Piece(NamedTuple):
-    """A part of the matrices A in which a penalty is smooth: bounds of each entry, and the penalty between them."""
+    """A set of matrices A on which a penalty is smooth: bounds of each entry, and the penalty between them."""
 
-    lower: Real[np.ndarray, "l l"]  # an entry that stays at zero has both bounds there
+    lower: Real[np.ndarray, "l l"]  # an entry that stays at zero has both bounds at zero
     upper: Real[np.ndarray, "l l"]
     evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]]  # A -> value and gradient (l, l)
 
@@ -134,15 +136,14 @@ class Piece(NamedTuple):
 class Penalty(Prior):
     """A prior with p(A) ∝ exp(-value(A)), convex in A, with a proximal map.
 
-    `value`, `prox` and `log_constant` are all that plain MAP-EM and NUTS need. The others make more of it: `piece` for
-    quasi-Newton steps, `scaled` and `beta_max` for a regularisation path, `sample` for draws from the prior,
-    `blocks` for larger steps, `symmetry` and `curvature` for alignment and NUTS.
+    `value`, `prox` and `log_constant` are all that plain MAP-EM and NUTS need. The other methods serve more uses:
+    `piece` quasi-Newton steps, `scaled` and `beta_max` a regularisation path, `sample` draws from the prior,
+    `blocks` larger steps, `symmetry` and `curvature` alignment and NUTS.
     """
 
     is_flat: ClassVar[bool] = False  # whether the penalty is 0 for every A
-    blocks: Blocks | Any = (
-        "matrix"  # the parts of A over which it sums: `prox` takes a step for each
-    )
+    # the parts of A over which the penalty is a sum: `prox` takes a step for each
+    blocks: Blocks | Any = "matrix"
 
     def value(self, A) -> Array:
         """Return the penalty of A, -log p(A) up to a constant."""
@@ -153,7 +154,7 @@ class Penalty(Prior):
         raise NotImplementedError
 
     def log_constant(self, n_states: int) -> Array:
-        """Return the constant: log p(A) = log_constant - value(A)."""
+        """Return the constant in log p(A) = log_constant - value(A)."""
         raise NotImplementedError
 
     def log_prob(self, A) -> Array:
@@ -165,7 +166,7 @@ class Penalty(Prior):
         return np.full((n_states, n_states), not self.is_flat)
 
     def piece(self, A: np.ndarray, pull: np.ndarray) -> Piece:
-        """Return the smooth piece of the penalty around A; `pull` says to which side a zero entry would leave."""
+        """Return the smooth piece of the penalty around A; the sign of `pull` (l, l) is the side of a zero entry."""
         raise NotImplementedError(
             f"{type(self).__name__} has no `piece`, which quasi-Newton steps need: define it, or give accelerate=False"
         )
@@ -175,23 +176,23 @@ class Penalty(Prior):
         raise NotImplementedError(f"{type(self).__name__} has no `scaled`, which a path needs")
 
     def beta_max(self, gradient: Array) -> Array:
-        """Return the least factor at which `scaled(factor)` holds A at zero against ∇g(0) = gradient, (l, l)."""
+        """Return the least factor at which `scaled(factor)` keeps A at zero against ∇g(0) = gradient, (l, l)."""
         raise NotImplementedError(
             f"{type(self).__name__} has no `beta_max`, which a path needs: define it, or give betas"
         )
 
     def expanded(self, n_states: int, dtype: Any) -> "Penalty":
-        """Return the same penalty with parameters of full size, so that all its forms share a compiled program."""
+        """Return the same penalty with fields of full size: one compiled program for numbers and arrays."""
         return self
 
     def sample(
         self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
     ) -> Array:
-        """Return draws of A, sample_shape + (l, l)."""
+        """Draw A from the prior, sample_shape + (l, l)."""
         raise NotImplementedError(f"{type(self).__name__} has no `sample`: it cannot be drawn from")
 
     def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
-        """Return the NumPyro distribution of A; `forced` gives the zeros where they cannot be read under jit."""
+        """Return the NumPyro distribution of A; under jit `forced` (l, l) says which entries are forced to zero."""
         from .distribution import PriorDistribution
 
         if n_states is None:
@@ -204,12 +205,12 @@ class Penalty(Prior):
         return A
 
     def start(self, A) -> dict[str, Any]:
-        """Return the value of site `A`."""
+        """Return A as the value of site `A`, the only one."""
         return {"A": A}
 
 
 def as_penalty(prior: Any) -> Penalty:
-    """Return a prior that can be maximised, or raise an error that says which can."""
+    """Return `prior` if it is a penalty, which MAP-EM can maximise; else raise an error that names some."""
     if isinstance(prior, Penalty):
         return prior
     if isinstance(prior, Prior):

@@ -2,7 +2,7 @@
 
     -log p(A) = Σ_g beta_g ‖A_g‖₂ - log constant
 
-A block with beta = 0 is free: flat, improper. One with beta = ∞ is forced to zero: a point mass. Neither has a
+A block with beta = 0 is free: flat, improper. One with beta = ∞ is forced to zero: a point mass. Neither enters the
 constant, so that `log_prob` is a density over the other blocks.
 """
 
@@ -18,16 +18,16 @@ from numpyro.util import not_jax_tracer
 
 from .base import Penalty, Piece, Symmetry
 
-_AXIS = {"entries": None, "rows": -1, "columns": -2}  # along which a block extends
+_AXIS = {"entries": None, "rows": -1, "columns": -2}  # the axis along which a block extends
 
 
 class BlockPenalty(Penalty):
-    """What `Flat`, `Laplace` and `GroupLaplace` share. A is (l, l), or a batch (..., l, l)."""
+    """The common base of `Flat`, `Laplace` and `GroupLaplace`. A is (l, l), or a batch (..., l, l)."""
 
     beta: Any
 
     def value(self, A) -> Array:
-        """Return Σ_g beta_g ‖A_g‖₂, (...). Its gradient takes 0 where A_g = 0."""
+        """Return Σ_g beta_g ‖A_g‖₂, (...). Its gradient is taken as 0 where A_g = 0."""
         beta, norms = self.norms(A)
         # Not the product alone: ∞ · 0 is NaN, and so would be its gradient.
         return jnp.sum(jnp.where(norms == 0, 0.0, beta) * norms, axis=(-2, -1))
@@ -64,7 +64,7 @@ class BlockPenalty(Penalty):
         return jnp.sum(jnp.where(proper, k * jnp.log(jnp.where(proper, beta, 1.0)) + unit, 0.0))
 
     def forced(self, n_states: int) -> np.ndarray:
-        """Tell which entries of A, (l, l), must be zero; beta must be concrete."""
+        """Tell which entries of A, (l, l), are forced to zero; beta must be concrete."""
         return np.isinf(self._each_entry(n_states))
 
     def penalised(self, n_states: int) -> np.ndarray:
@@ -78,7 +78,7 @@ class BlockPenalty(Penalty):
 
     @property
     def symmetry(self) -> Symmetry:
-        """Order and signs of the states where one beta serves all, signs alone where each has its own."""
+        """Order and signs of the states where all blocks share one beta; signs alone where each has its own."""
         return "signed permutations" if np.ndim(self.beta) == 0 else "signs"
 
     def scaled(self, factor: float) -> "BlockPenalty":
@@ -86,7 +86,7 @@ class BlockPenalty(Penalty):
         return replace(self, beta=factor * self.beta)  # type: ignore[type-var]
 
     def beta_max(self, gradient: Array) -> Array:
-        """Return the largest ‖gradient_g‖₂ / beta_g over the blocks that a factor can move."""
+        """Return the largest ‖gradient_g‖₂ / beta_g over the blocks with 0 < beta_g < ∞."""
         beta, norms = self.norms(gradient)
         movable = (beta > 0) & (beta < jnp.inf)
         return jnp.max(jnp.where(movable, norms / jnp.where(movable, beta, 1.0), 0.0))
@@ -98,7 +98,7 @@ class BlockPenalty(Penalty):
     def sample(
         self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
     ) -> Array:
-        """Return draws, sample_shape + (l, l): each block has a uniform direction and a radius ~ Gamma(k, beta)."""
+        """Draw A, sample_shape + (l, l): each block has a uniform direction and a radius ~ Gamma(k, beta)."""
         shape = (*sample_shape, *self.distribution(n_states).event_shape)
         if not_jax_tracer(self.beta) and not self.is_proper:
             # The type of error on which NumPyro's initialisation falls back to a uniform start.
@@ -139,7 +139,7 @@ class BlockPenalty(Penalty):
         return jnp.broadcast_to(beta, norms.shape), norms
 
     def block_size(self, n_states: int) -> int:
-        """Return how many entries a block has."""
+        """Return the number of entries of a block."""
         return 1 if self.blocks == "entries" else n_states
 
     def _each_entry(self, n_states: int) -> np.ndarray:
@@ -160,7 +160,7 @@ class EntryPenalty(BlockPenalty):
     blocks = "entries"
 
     def piece(self, A: np.ndarray, pull: np.ndarray) -> Piece:
-        """Return the orthant of A, a zero entry on the side to which `pull` points."""
+        """Return the orthant of A, with each zero entry on the side to which `pull` points."""
         beta = self._each_entry(len(A)).astype(float)
         signs = np.where(A != 0, np.sign(A), np.where(pull >= 0, 1.0, -1.0))
         bounded, forced = beta > 0, np.isinf(beta)

@@ -1,4 +1,4 @@
-"""A penalty on A as a NumPyro distribution, whose support knows the entries that are forced to be zero."""
+"""A penalty on A as a NumPyro distribution over the matrices with its forced zeros."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ class PriorDistribution(Distribution):
     """A `Penalty` as a NumPyro distribution over matrices (l, l).
 
     With forced zeros the support is the matrices of that pattern: NUTS moves the other entries only,
-    and the site still holds the whole A. Where the prior's fields are traced its pattern cannot be read: the
-    support is every real matrix, and `log_prob` is -∞ off the pattern, unless `forced` (l, l) gives it.
+    and the site still has the whole A. Where the prior's fields are traced its pattern cannot be read: the
+    support is every real matrix, and `log_prob` is -∞ off the pattern, unless `forced` (l, l) gives the pattern.
     """
 
     pytree_data_fields = ("prior", "_support")
@@ -70,7 +70,7 @@ class ZeroPattern(constraints.Constraint):
 
 @biject_to.register(ZeroPattern)
 class ScatterTransform(transforms.Transform):
-    """The free entries of A, a vector (m,), to A (l, l) with zeros elsewhere; log |det| = 0."""
+    """The map from the entries of A that are not forced, a vector (m,), to A (l, l); log |det| = 0."""
 
     domain = constraints.real_vector  # type: ignore[assignment]
     codomain = property(lambda self: self.pattern)  # type: ignore[assignment]

@@ -7,11 +7,11 @@ from .blocks import EntryPenalty
 
 @dataclass(frozen=True, eq=False)
 class Flat(EntryPenalty):
-    """p(A) ∝ 1, every entry free: OLDS."""
+    """The flat prior p(A) ∝ 1, every entry free: OLDS."""
 
     beta = 0.0
     is_flat = True
 
     def scaled(self, factor: float) -> "Flat":
-        """Return the same prior: nothing is there to be scaled."""
+        """Return the same prior: a penalty of zero has nothing to scale."""
         return self

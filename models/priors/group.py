@@ -13,8 +13,8 @@ from .blocks import BlockPenalty, checked_beta
 class GroupLaplace(BlockPenalty):
     """p(A) ∝ exp(−Σ_i beta_i ‖A_i‖₂) over the rows or columns A_i, which vanish as a whole.
 
-    Row i is what drives state i, column i is what state i drives.
-    beta is a number, or (l,) with 0 for a free group and ∞ for one that must be zero.
+    Row i has the effects on state i, column i the effects of state i.
+    beta is a number, or (l,) with 0 for a free group and ∞ for one forced to zero.
     """
 
     beta: Any
@@ -27,11 +27,11 @@ class GroupLaplace(BlockPenalty):
 
     @property
     def blocks(self) -> Literal["rows", "columns"]:
-        """The groups."""
+        """The blocks over which the penalty is a sum: the rows or the columns, as `by` says."""
         return self.by
 
     def piece(self, A: np.ndarray, pull: np.ndarray) -> Piece:
-        """Return the matrices in which the groups that are zero in A stay so; the norms of the others are smooth."""
+        """Return the matrices in which the groups that are zero in A stay zero; the norms of the others are smooth."""
         axis = -1 if self.by == "rows" else -2
         beta = np.take(self._each_entry(len(A)).astype(float), [0], axis=axis)
         beta = np.where(np.isinf(beta), 0.0, beta)

@@ -1,6 +1,6 @@
 """Priors on A with parameters of their own, which only NUTS can read: β unknown, and the horseshoe.
 
-They are not penalties: the joint mode of A and its scales is degenerate, so there is no MAP to compute with them.
+They are not penalties: the joint mode of A and its scales is degenerate, so that there is no MAP to compute.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _ENTRIES = ("state", "from_state")
 
 
 class HierarchicalPrior(Prior):
-    """A prior that is a few sites of a NumPyro model instead of one: A is a deterministic site made of them."""
+    """A prior of several NumPyro sites, with A as a deterministic site computed from them."""
 
     symmetry = "signed permutations"
 
 
 @dataclass(frozen=True)
 class GammaLaplace(HierarchicalPrior):
-    """β ~ Gamma(shape, rate), and A_ij | β ~ Laplace(0, 1/β): how sparse A is, learned with A.
+    """The prior β ~ Gamma(shape, rate), A_ij | β ~ Laplace(0, 1/β): how sparse A is, is learned with A.
 
     Sampled as A = A_unit / β (non-centred), since a small A and a large β go together.
     """
@@ -54,7 +54,7 @@ class GammaLaplace(HierarchicalPrior):
 
 @dataclass(frozen=True)
 class Horseshoe(HierarchicalPrior):
-    """Regularised horseshoe (Piironen and Vehtari, 2017): A_ij = u_ij τ λ~_ij with u ~ N(0, 1).
+    """The regularised horseshoe (Piironen and Vehtari, 2017): A_ij = u_ij τ λ~_ij with u ~ N(0, 1).
 
     τ ~ HalfCauchy(scale) pulls all entries to zero, λ_ij ~ HalfCauchy(1) lets single ones escape, and a slab of width
     `slab`, c² ~ InverseGamma(ν/2, ν slab²/2) with ν = 4, keeps those from growing: λ~² = c²λ² / (c² + τ²λ²).
@@ -79,7 +79,7 @@ class Horseshoe(HierarchicalPrior):
     def start(self, A) -> dict[str, Any]:
         A = jnp.asarray(A)
         tau, c2 = jnp.asarray(self.scale, A.dtype), jnp.asarray(self.slab, A.dtype) ** 2
-        # λ such that u is near ±1, and not far from 1 where A is zero
+        # λ such that u is near ±1; λ is not far from 1 where A is zero
         lam = jnp.clip(jnp.abs(A) / tau, 0.5, 50.0)
         return {
             "tau": tau,
@@ -101,10 +101,12 @@ def _moved(X: np.ndarray, W: np.ndarray) -> np.ndarray:
 
 
 def _regularised(lam, tau, c2):
+    """Return λ~, with λ~² = c²λ² / (c² + τ²λ²)."""
     return lam * jnp.sqrt(c2 / (c2 + (tau * lam) ** 2))
 
 
 def _positive(prior, *names: str) -> None:
+    """Raise unless the named fields are positive numbers."""
     for name in names:
         value = getattr(prior, name)
         if not (isinstance(value, int | float) and value > 0 and jnp.isfinite(value)):

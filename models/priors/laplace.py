@@ -11,9 +11,9 @@ from .blocks import EntryPenalty, checked_beta
 
 @dataclass(frozen=True, eq=False)
 class Laplace(EntryPenalty):
-    """A_ij ~ Laplace(0, 1/beta_ij), independent: SLDS, equation 4 of the paper.
+    """The prior A_ij ~ Laplace(0, 1/beta_ij), independent: SLDS, equation 4 of the paper.
 
-    beta is a number, or (l, l) with 0 for a free entry and ∞ for one that must be zero.
+    beta is a number, or (l, l) with 0 for a free entry and ∞ for one forced to zero.
 
     >>> prior = Laplace(2.0)
     >>> A = np.array([[0.5, -0.25], [0.0, 1.0]])
