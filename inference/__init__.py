@@ -1,4 +1,4 @@
-"""How an LDS is learned from a cohort."""
+"""Learning an LDS from a cohort: MAP-EM, the choice of β, NUTS, and the comparison of MAP and posterior."""
 
 from .comparison.table import Comparison, compare_map_posterior
 from .constraints import Constraints

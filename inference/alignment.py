@@ -1,4 +1,4 @@
-"""Relabelling of states: draws that differ by order and signs of the states are brought to one labelling."""
+"""Relabelling of states: draws that differ in the order and signs of the states are brought to one labelling."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from ..models.priors.base import Symmetry
 def relabelling(
     params: LDSParams, free: Sequence[str], prior: Symmetry = "signed permutations"
 ) -> Symmetry:
-    """Return which relabellings of the states leave the posterior as it is; `prior` says which leave the prior so.
+    """Return which relabellings of the states leave the posterior unchanged; `prior` says which leave the prior so.
 
     Signs can change where nothing held tells a state from its negative, order where nothing held tells
     two states apart.
@@ -37,7 +37,7 @@ def align(A: np.ndarray, C: np.ndarray, params: LDSParams, kind: Symmetry) -> np
     a, c = (1 / max(float((x**2).sum()), 1e-300) for x in (target_A, target_C))
     l = len(target_A)
 
-    def fit(W, A, C):  # what remains of the distance when all that W cannot change is left out
+    def fit(W, A, C):  # minus half the distance, without the terms that W does not change
         return c * np.sum((C @ W.T) * target_C) + a * np.sum((W @ A @ W.T) * target_A)
 
     def best(G):

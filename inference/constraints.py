@@ -1,8 +1,8 @@
-"""What a fit keeps fixed, and all that follows from it.
+"""The constraints of a fit: which parameters are held, diagonal or of a given form, and what follows from that.
 
 One frozen object, made where a fit begins, says which parameters are held, which covariances are diagonal and what
-fixes the scale of the states. Who needs to know what that means for a start, an M-step, a change of basis or a set of
-coordinates asks it.
+fixes the scale of the states. Its methods say what that means for a start, an M-step, a change of basis and a set of
+coordinates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from .covariances import DIAGONAL, FULL, UNIT_DIAGONAL, Full
 COVARIANCES = ("Q", "R", "V1")
 _Q = ("free", "unit diagonal", "identity")
 _C = ("free", "identity")
-_LIFT = 0.01  # of V1, added to Q where a start is to have Q = I: states with little noise would be huge in units of it
+_LIFT = 0.01  # share of V1 added to Q where Q = I is asked for: states with little noise would be huge in its units
 
 Changes = Literal["any", "orthogonal", "none"]
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a fit keeps.
+    """The constraints that a fit keeps.
 
     - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
     - `Q="unit diagonal"` and `Q="identity"` fix the scales of the states, which the penalty on A depends on.
@@ -67,12 +67,12 @@ class Constraints:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The parameters that do not move at all."""
+        """The parameters that are held, those that are the identity included."""
         fixed = [name for name in ("C", "Q") if getattr(self, name) == "identity"]
         return tuple(sorted({*self.hold, *fixed}))
 
     def free(self, name: str) -> bool:
-        """Tell whether a parameter moves."""
+        """Tell whether a parameter is free: learned, and not held."""
         return name not in self.held
 
     def holding(self, *names: str) -> "Constraints":
@@ -95,7 +95,7 @@ class Constraints:
         return UNIT_DIAGONAL if name == "Q" and self.Q == "unit diagonal" else FULL
 
     def sizes(self, l: int, d: int) -> dict[str, int]:
-        """Return how many numbers each parameter is made of; A in full."""
+        """Return the number of coordinates of each parameter; all entries of A count."""
         size = {"A": l * l, "C": d * l, "pi1": l}
         return size | {
             name: self.covariance(name).size(d if name == "R" else l) for name in COVARIANCES
@@ -111,14 +111,14 @@ class Constraints:
             )
 
     def first_guess(self, cohort: Cohort) -> LDSParams | None:
-        """Return the start that the constraints themselves give, or None: then it is guessed from the data."""
+        """Return the start that the constraints themselves give, or None if a start is to be guessed from the data."""
         if self.C != "identity":
             return None
         I = np.eye(cohort.n_channels)
         return LDSParams(A=0.9 * I, C=I, Q=0.1 * I, R=0.1 * I, pi1=np.zeros(len(I)), V1=I)
 
     def lifted(self, guess: LDSParams) -> LDSParams:
-        """Return a guess from the data, with noise enough for the basis that the constraints ask for."""
+        """Return a guess from the data, with enough noise for the basis that the constraints ask for."""
         return guess._replace(Q=guess.Q + _LIFT * guess.V1) if self.Q == "identity" else guess
 
     def start(self, params: LDSParams) -> LDSParams:
@@ -133,7 +133,7 @@ class Constraints:
         return unit_noise(params) if self.Q == "unit diagonal" else params
 
     def regular(self, params: LDSParams) -> LDSParams:
-        """Return parameters whose free covariances are clear of singular, so that a fit can start where one ended.
+        """Return parameters whose free covariances are not singular, so that a fit can start where one ended.
 
         Floors are set at the start of a fit: a V1 that grows a millionfold in one direction outgrows its floor in
         others.
@@ -153,14 +153,14 @@ class Constraints:
 
     @property
     def basis_changes(self) -> Changes:
-        """Which z → Wz keep all constraints: any W, orthogonal ones (Q = I alone is asked for), or none."""
+        """The changes z → Wz that keep all constraints: any W, orthogonal ones (Q = I alone is asked for), or none."""
         bound = {*self.hold} - {"R"} or {*self.diagonal} - {"R"} or self.C == "identity"
         if bound or self.Q == "unit diagonal":
             return "none"
         return "orthogonal" if self.Q == "identity" else "any"
 
     def changes(self, params: LDSParams, X: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield how what is constrained would change along the basis change W = exp(tX), relative to its size."""
+        """Yield the derivative of each constrained parameter along W = exp(tX), relative to the parameter's size."""
         along = derivative(params, X)
         for name in LDSParams._fields:
             size = np.abs(getattr(params, name)).max()

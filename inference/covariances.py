@@ -1,6 +1,6 @@
 """The shapes that a fit can ask of a covariance: full, diagonal, or of unit diagonal.
 
-A shape knows how many numbers it has, its M-step, and its coordinates for quasi-Newton steps:
+A shape has a number of coordinates, an M-step, and coordinates for quasi-Newton steps:
 
     S(x) = L(x) L(x)' + F,   L(x) = (factor at the origin) · M(x),   M(x) lower triangular, M(0) = I
 
@@ -19,14 +19,14 @@ from ..models.linalg import sym
 
 
 class Full:
-    """Any covariance above its floor."""
+    """The shape of a covariance that only has to stay above its floor."""
 
     def size(self, k: int) -> int:
-        """Return how many numbers a covariance (k, k) of this shape is made of."""
+        """Return the number of coordinates of a covariance (k, k) of this shape."""
         return k * (k + 1) // 2
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
-        """Return total / n kept above the floor F: the exact maximiser among covariances that are."""
+        """Return total / n kept above the floor F: the exact maximiser among covariances above F."""
         S = sym(total) / n
 
         def clip(S):
@@ -43,7 +43,7 @@ class Full:
     def at(
         self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
     ) -> tuple[np.ndarray, Any]:
-        """Return the covariance at coordinates x, and what `pull` would otherwise form again."""
+        """Return the covariance at coordinates x, and matrices that `pull` needs again."""
         k = len(factor)
         M = np.diag(np.exp(x[:k] / np.sqrt(2 * n)))
         M[_below(k)] = x[k:] / np.sqrt(n)
@@ -53,7 +53,7 @@ class Full:
     def pull(
         self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
     ) -> np.ndarray:
-        """Return the gradient in x from that in the covariance."""
+        """Return the gradient in x from the gradient in the covariance."""
         M, L = known
         by_M = 2 * factor.T @ g @ L
         logs = np.diagonal(by_M) * np.diagonal(M) / np.sqrt(2 * n)
@@ -61,20 +61,20 @@ class Full:
 
 
 class Diagonal(Full):
-    """A diagonal covariance above its floor."""
+    """The shape of a diagonal covariance above its floor."""
 
     def size(self, k: int) -> int:
-        """Return k."""
+        """Return k, the number of variances."""
         return k
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
-        """Return the diagonal of total / n kept above the floor's."""
+        """Return the diagonal of total / n kept above that of the floor."""
         return jnp.diag(jnp.maximum(jnp.diagonal(sym(total) / n), jnp.diagonal(floor)))
 
     def at(
         self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
     ) -> tuple[np.ndarray, Any]:
-        """Return the covariance at coordinates x, and what `pull` would otherwise form again."""
+        """Return the covariance at coordinates x, and matrices that `pull` needs again."""
         M = np.diag(np.exp(x / np.sqrt(2 * n)))
         L = factor @ M
         return L @ L.T + floor, (M, L)
@@ -82,19 +82,19 @@ class Diagonal(Full):
     def pull(
         self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
     ) -> np.ndarray:
-        """Return the gradient in x from that in the covariance."""
+        """Return the gradient in x from the gradient in the covariance."""
         return super().pull(g, S, known, factor, n)[: len(S)]
 
 
 class UnitDiagonal(Full):
-    """A correlation matrix, no eigenvalue of which goes below a millionth."""
+    """The shape of a correlation matrix, no eigenvalue of which goes below a millionth."""
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return a correlation matrix with no smaller likelihood than `now`, for the residual covariance total / n.
 
-        The natural gradient S - Q, less its part Q D Q (D diagonal) that would change the diagonal, with the best of a
-        few lengths. Nothing moves only where log |Q| + tr Q^-1 S is stationary among correlation matrices, or at the
-        floor.
+        A step along the natural gradient S - Q, less its part Q D Q (D diagonal) that would change the diagonal, of the
+        best of a few lengths. The step is zero only where log |Q| + tr Q^-1 S is stationary among correlation matrices,
+        or at the floor.
         """
         Q, S = now, sym(total) / n
         E = S - Q
@@ -115,7 +115,7 @@ class UnitDiagonal(Full):
     def at(
         self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
     ) -> tuple[np.ndarray, Any]:
-        """Return S / √(S_ii S_jj) at coordinates x, and what `pull` would otherwise form again."""
+        """Return S / √(S_ii S_jj) at coordinates x, and matrices that `pull` needs again."""
         S, known = super().at(x, factor, floor, n)
         variance = np.diagonal(S)
         return S / np.sqrt(np.outer(variance, variance)), (known, variance)
@@ -123,7 +123,7 @@ class UnitDiagonal(Full):
     def pull(
         self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
     ) -> np.ndarray:
-        """Return the gradient in x from that in the correlation matrix."""
+        """Return the gradient in x from the gradient in the correlation matrix."""
         known, variance = known
         along = (g * S).sum(1) / variance
         g = g / np.sqrt(np.outer(variance, variance)) - np.diag(along)

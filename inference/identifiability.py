@@ -1,8 +1,8 @@
-"""What the likelihood leaves open: changes of basis z → Wz that no constraint forbids.
+"""Identifiability: the changes of basis z → Wz that neither the likelihood nor a constraint rules out.
 
 The likelihood is the same after A → WAW⁻¹, C → CW⁻¹, Q → WQW', π1 → Wπ1, V1 → WV1W'. Near the identity W = exp(tX):
-a parameter that is held allows those X that do not change it, to first order in t. The X that all of
-them allow are the directions in which the posterior is flat but for its prior.
+a parameter that is held allows those X that do not change the parameter, to first order in t. The X that all
+parameters held allow are the directions in which the posterior is flat but for its prior.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ _TOLERANCE = 1e-8  # relative, on singular values and on distances from the null
 
 
 class Identifiability(NamedTuple):
-    """The continuous symmetries that are left; print it to read it."""
+    """The continuous changes of basis that are left open; `print` shows them in words."""
 
     held: tuple[str, ...]
-    n_directions: int  # 0: the likelihood pins the basis, locally
-    generators: np.ndarray  # (n_directions, l, l), of norm 1: W = exp(tX) leaves all that is held
-    named: tuple[str, ...]  # elementary directions among them
+    n_directions: int  # 0: the likelihood fixes the basis, locally
+    generators: np.ndarray  # (n_directions, l, l), of norm 1: W = exp(tX) keeps all that is held
+    named: tuple[str, ...]  # names of the elementary directions among them
 
     def __str__(self) -> str:
         held = ", ".join(self.held) or "nothing"
@@ -65,7 +65,7 @@ def identifiability_report(
     held = constraints.held
     host = LDSParams(*(np.asarray(x, float) for x in params))
     l = host.A.shape[0]
-    # in units in which the states' noise is alike: what is small is not what is flat
+    # in units in which the states' noise is alike, so that a small effect is not taken for none
     scale = np.sqrt(np.diagonal(host.Q))
     host = LDSParams(*(np.asarray(x) for x in unit_noise(host)))
     units = np.eye(l * l).reshape(-1, l, l)
@@ -81,6 +81,7 @@ def identifiability_report(
 
 
 def _holding(names: Sequence[str]) -> Constraints:
+    """Return constraints that hold the named parameters; raise if a name is unknown."""
     names = (names,) if isinstance(names, str) else tuple(names)
     unknown = [name for name in names if name not in LDSParams._fields]
     if unknown:
@@ -89,7 +90,7 @@ def _holding(names: Sequence[str]) -> Constraints:
 
 
 def _names(free: np.ndarray, p: LDSParams, held: tuple[str, ...]) -> tuple[str, ...]:
-    """Elementary directions in the span of `free` (k, l²), independent of each other."""
+    """Return the names of elementary directions in the span of `free` (k, l²), independent of each other."""
     l = p.A.shape[0]
     if len(free) in (0, l * l):
         return ()
@@ -120,6 +121,7 @@ def _names(free: np.ndarray, p: LDSParams, held: tuple[str, ...]) -> tuple[str, 
 
 
 def _unit(l: int, i: int, j: int) -> np.ndarray:
+    """Return the matrix (l, l) with a 1 at (i, j) and zeros elsewhere."""
     E = np.zeros((l, l))
     E[i, j] = 1.0
     return E

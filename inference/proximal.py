@@ -16,37 +16,42 @@ from ..models.linalg import sym
 
 
 class Quadratic(NamedTuple):
-    """g(A) = ½ tr Λ (A S00 A' - S10 A' - A S10') with Λ = Q^-1."""
+    """The smooth part of the M-step of A: g(A) = ½ tr Λ (A S00 A' - S10 A' - A S10') with Λ = Q^-1."""
 
     precision: Real[Any, "l l"]  # Q^-1
     S00: Real[Any, "l l"]
     S10: Real[Any, "l l"]
 
     def value(self, A: Array) -> Array:
+        """Return g(A)."""
         return 0.5 * jnp.sum(A * (self.precision @ (A @ self.S00 - 2 * self.S10)))
 
     def gradient(self, A: Array) -> Array:
+        """Return ∇g(A)."""
         return self.precision @ (A @ self.S00 - self.S10)
 
 
 class ProximalResult(NamedTuple):
+    """The A that a proximal solver reached, after how many steps, and how far from optimal."""
+
     A: Real[Array, "l l"]
     n_iter: Real[Array, ""]
     kkt_residual: Real[Array, ""]  # relative, see `kkt_residual`
 
 
 def quadratic(Q: Array, S00: Array, S10: Array) -> Quadratic:
+    """Return g for the sums of an E-step."""
     eye = jnp.eye(Q.shape[0], dtype=Q.dtype)
     return Quadratic(sym(jnp.linalg.solve(Q, eye)), S00, S10)
 
 
 def theorem1_step(g: Quadratic) -> Array:
-    """The paper's step 1 / (‖Q^-1‖_F ‖S00‖_F): valid, and small."""
+    """Return the paper's step 1 / (‖Q^-1‖_F ‖S00‖_F): valid, and small."""
     return 1 / (jnp.linalg.norm(g.precision) * jnp.linalg.norm(g.S00))
 
 
 def tight_step(g: Quadratic) -> Array:
-    """1 / (‖Q^-1‖₂ ‖S00‖₂): the inverse of the Lipschitz constant of ∇g."""
+    """Return 1 / (‖Q^-1‖₂ ‖S00‖₂), the inverse of the Lipschitz constant of ∇g."""
     return 1 / (_largest(g.precision) * _largest(g.S00))
 
 
@@ -54,7 +59,7 @@ def scaled_step(g: Quadratic, prior: Penalty) -> Array:
     """Return one step a block of A, (l, l), (l, 1), (1, l) or (): the tight step after scaling of the states.
 
     With D = diag(M) ‖diag(M)^-½ M diag(M)^-½‖₂ we have M ⪯ D, for M = Q^-1 and S00 alike, so that the Hessian
-    S00 ⊗ Q^-1 is below a diagonal one: valid, and insensitive to the units of single states. The step must
+    S00 ⊗ Q^-1 is below a diagonal one: the step is valid, and insensitive to the units of single states. The step must
     not vary within a block of the prior.
     """
     rows, columns = _largest(g.precision), _largest(g.S00)
@@ -66,22 +71,24 @@ def scaled_step(g: Quadratic, prior: Penalty) -> Array:
 
 
 def _largest(M: Array) -> Array:
+    """Return the largest eigenvalue."""
     return jnp.linalg.eigvalsh(M)[-1]
 
 
 def _diagonal_bound(M: Array) -> Array:
+    """Return the diagonal of the D ⪰ M in `scaled_step`, (l,)."""
     diagonal = jnp.maximum(jnp.diagonal(M), jnp.finfo(M.dtype).tiny)
     scale = jnp.sqrt(diagonal)
     return diagonal * _largest(M / (scale[:, None] * scale))
 
 
 def prox_step(g: Quadratic, prior: Penalty, A: Array, step: Array) -> Array:
-    """A - step ∇g(A), then the prior's prox: line 6 of Algorithm 1."""
+    """Return the prior's prox of A - step ∇g(A): line 6 of Algorithm 1."""
     return prior.prox(A - step * g.gradient(A), step)
 
 
 def kkt_residual(g: Quadratic, prior: Penalty, A: Array, step: Array | None = None) -> Array:
-    """How far A is from optimal, relative to A = 0 without a penalty; 0 if and only if A minimises f.
+    """Return how far A is from optimal, relative to A = 0 without a penalty; 0 if and only if A minimises f.
 
     The largest entry of the gradient mapping (A - prox(A - α ∇g, α)) / √α against that of √α ∇g(0): with the scaled
     step, which is the default, the units of the states do not matter.
@@ -101,7 +108,7 @@ def proximal_gradient(
     tol: float = 1e-10,
     max_iter: int = 10_000,
 ) -> ProximalResult:
-    """Plain steps of fixed size until the KKT residual is below tol: lines 3 to 7 of Algorithm 1."""
+    """Take plain steps of fixed size until the KKT residual is below tol: lines 3 to 7 of Algorithm 1."""
 
     def unfinished(state):
         _, k, residual = state
@@ -119,7 +126,7 @@ def proximal_gradient(
 def solve(
     g: Quadratic, prior: Penalty, A: Array, *, tol: float = 1e-10, max_iter: int = 10_000
 ) -> ProximalResult:
-    """The minimiser, by accelerated steps with restart (FISTA; O'Donoghue and Candès), from A.
+    """Return the minimiser of f, by accelerated steps with restart (FISTA; O'Donoghue and Candès), from A.
 
     The momentum is dropped where it points uphill. Under a flat prior the answer is S10 S00^-1 at once.
     """
@@ -141,7 +148,7 @@ def solve(
         B = new + jnp.where(uphill, 0.0, (t - 1) / t_next) * (new - A)
         return new, B, t_next, k + 1, kkt_residual(g, prior, new, step)
 
-    A = prior.prox(A, jnp.zeros((), A.dtype))  # forced zeros hold from the start
+    A = prior.prox(A, jnp.zeros((), A.dtype))  # forced entries are zero from the start
     start = A, A, jnp.ones((), A.dtype), jnp.asarray(0), kkt_residual(g, prior, A, step)
     A, _, _, k, residual = lax.while_loop(unfinished, body, start)
     return ProximalResult(A, k, residual)
@@ -150,7 +157,7 @@ def solve(
 def beta_max(Q: Array, S10: Array, prior: Penalty | None = None) -> Array:
     """Return the smallest factor of the prior's β for which A = 0 is optimal in the M-step.
 
-    That is the dual norm of ∇g(0) = -Q^-1 S10: for `Laplace(1.0)`, the default, its largest entry, for groups the
+    The factor is the dual norm of ∇g(0) = -Q^-1 S10: for `Laplace(1.0)`, the default, its largest entry, for groups the
     largest norm of a row or column.
     """
     prior = Laplace(1.0) if prior is None else prior

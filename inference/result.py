@@ -1,4 +1,4 @@
-"""Where a fit ended, and why."""
+"""The result of a fit: the parameters that it reached, how it got there, and why it stopped."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from .constraints import Constraints
 
 
 class Stop(Enum):
-    """Why a fit stopped; the value is what a reader is told, with its numbers filled in by `text`."""
+    """The reasons why a fit stops; a value is the sentence for the user, and `text` fills in its numbers."""
 
     TOLERANCE = "converged: the optimality conditions hold to {residual:.1e}, tol is {tol:g}"
     MAX_ITER = (
@@ -27,7 +27,7 @@ class Stop(Enum):
 
 
 class FitResult(NamedTuple):
-    """Where a fit ended, and why."""
+    """The result of a fit: where it ended, and why."""
 
     params: LDSParams
     objective: Real[np.ndarray, " n_iter"]  # log p(y | Ω) + log p(A) after each iteration
@@ -36,16 +36,15 @@ class FitResult(NamedTuple):
     kkt_residual: float  # relative violation of the optimality conditions at the last EM step
     log_likelihood: float  # Σ log p(y_n | Ω)
     prior: Penalty
-    constraints: Constraints  # give them to another fit to ask for the same again
+    constraints: Constraints  # to be given to another fit that is to keep the same
     steps: dict[str, int]  # how many of each kind: em, quasi-newton, basis
     warnings: tuple[str, ...]
-    restarts: Real[
-        np.ndarray, " n_starts"
-    ]  # the objective of each start when the best was chosen, if several
+    # the objective of each start when the best was chosen, if there were several
+    restarts: Real[np.ndarray, " n_starts"]
 
     @property
     def n_iter(self) -> int:
-        """How many iterations there were."""
+        """The number of iterations."""
         return len(self.objective)
 
     @property
@@ -55,7 +54,7 @@ class FitResult(NamedTuple):
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
+        """Whether Ctrl-C ended the fit."""
         return self.stop is Stop.INTERRUPTED
 
     def __str__(self) -> str:

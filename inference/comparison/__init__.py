@@ -1,1 +1,1 @@
-"""The MAP judged by the posterior."""
+"""The comparison of a MAP fit with the posterior: are the zeros of the MAP zeros of the posterior too?"""

@@ -14,11 +14,11 @@ from .sparse_summary import sparse_summary
 
 
 class Evidence(NamedTuple):
-    """What a rule may look at."""
+    """The evidence from which a rule decides."""
 
     draws: Real[np.ndarray, "n l l"]  # of A
     interval: Real[np.ndarray, "l l 2"]  # highest-density intervals
-    epsilon: float  # what counts as nearly zero
+    epsilon: float  # an entry nearer to zero than this counts as nearly zero
     S00: Real[np.ndarray, "l l"]  # Σ E[z_t z_t'], by which prediction errors of A z are weighed
 
 

@@ -9,11 +9,11 @@ from ..proximal import quadratic, solve
 
 
 def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
-    """Return for each state the sparsest row of A that predicts what the posterior mean does as a typical draw would.
+    """Return for each state the sparsest row of A that predicts as near to the posterior mean as a typical draw does.
 
     Row a minimises (a - ā)S00(a - ā)' / 2 + λ Σ |a_j| / |ā_j| for the largest λ at which the first term is no more
-    than its median over the draws (n, l, l). Row by row: a state that is switched off has wide draws, whose loss is
-    not to be spent on others.
+    than its median over the draws (n, l, l). Each row has its own λ: a state that is switched off has wide draws, and
+    their large loss must not allow other rows more zeros.
     """
     mean = draws.mean(0)
     l = len(mean)
@@ -25,7 +25,8 @@ def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
     allowed = np.median(loss(draws), axis=0)
     g = quadratic(jnp.eye(l), jnp.asarray(S00), jnp.asarray(mean @ S00))
     weight = 1 / np.maximum(np.abs(mean), 1e-12)
-    largest = np.maximum((np.abs(mean @ S00) / weight).max(1), 1e-300)  # all zero from here on
+    # at this λ and above a row is all zero
+    largest = np.maximum((np.abs(mean @ S00) / weight).max(1), 1e-300)
     best = mean.copy()
     low, high = np.log(1e-8 * largest), np.log(largest)
     for _ in range(30):
@@ -39,11 +40,12 @@ def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
 
 @jax.jit
 def _shrunk(g, beta, start):
+    """Return the minimiser of g plus the weighted ℓ1 norm."""
     return solve(g, Laplace(beta), start, tol=1e-8).A
 
 
 def second_moment(params: LDSParams, n_steps: int) -> np.ndarray:
-    """Return Σ E[z_t z_t'] over a path of the model of n_steps steps, which prediction errors of A z are weighed by."""
+    """Return Σ E[z_t z_t'] over n_steps steps of the model, the weight of prediction errors of A z."""
     A, _, Q, _, pi1, V1 = (np.asarray(x, float) for x in params)
     M, total = V1 + np.outer(pi1, pi1), np.zeros_like(V1)
     for _ in range(max(n_steps - 1, 1)):

@@ -1,4 +1,4 @@
-"""The MAP's zeros judged by the posterior: one row for each A_ij, and what each rule of rules.py says of it.
+"""The table that compares MAP and posterior: one row for each A_ij, and whether each rule of rules.py calls it zero.
 
 A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero" depends on a rule.
 """
@@ -17,7 +17,7 @@ from .sparse_summary import second_moment
 
 
 class Comparison(NamedTuple):
-    """Print it for a summary; `table` has everything."""
+    """The comparison of MAP and posterior: `print` shows a summary, `table` has everything."""
 
     table: pd.DataFrame  # a row for each entry of A
     confusion: pd.DataFrame  # counts, a row for each rule
@@ -42,7 +42,7 @@ class Comparison(NamedTuple):
         else:
             lines += ["", "There is no entry where most rules contradict the MAP."]
             kappa: Any = self.confusion["kappa"]
-            odd = kappa.index[kappa < 0.4]  # one rule alone, and against the others
+            odd = kappa.index[kappa < 0.4]  # rules that alone contradict the MAP
             if len(odd) and n > 4:
                 lines.append(f"By itself {', '.join(odd)} sees it otherwise: see the table.")
         if self.scores is not None:
@@ -62,12 +62,12 @@ def compare_map_posterior(
 ) -> Comparison:
     """Judge each zero of a MAP fit by the posterior, by each of the named rules.
 
-    `posterior` is what `sample_posterior` returned for this fit. `epsilon` is what counts as nearly zero, `prob` the
-    probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found, `names` what the states are
-    called, where they are more than numbers.
+    `posterior` is the result of `sample_posterior` for this fit. Entries nearer to zero than `epsilon` are nearly zero,
+    `prob` is the probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found, `names` are names of
+    the states in place of numbers.
 
     Columns: map, map_zero (exactly zero), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more
-    probable sign), zero_<rule> for each rule, and agreement, the share of rules that say what the MAP says.
+    probable sign), zero_<rule> for each rule, and agreement, the share of rules that agree with the MAP.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
@@ -113,7 +113,7 @@ def compare_map_posterior(
 
 
 def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
-    """Return A (chains, draws, l, l); raise unless the posterior is one of this fit."""
+    """Return the draws of A (chains, draws, l, l); raise unless the posterior was sampled around this fit."""
     data = az.group(posterior, "posterior")
     if "A" not in data:
         raise ValueError("A was held when this posterior was sampled; sample it with A free")
@@ -139,7 +139,7 @@ def check_belongs(fit: FitResult, posterior: Any) -> None:
 
 
 def _confusion(map_zero: np.ndarray, zero: np.ndarray) -> dict[str, float]:
-    """Return counts, and Cohen's kappa: agreement beyond what the two shares of zeros give by chance."""
+    """Return counts, and Cohen's kappa: agreement beyond that expected by chance from the two shares of zeros."""
     both, neither = (map_zero & zero).mean(), (~map_zero & ~zero).mean()
     p, q = map_zero.mean(), zero.mean()
     chance = p * q + (1 - p) * (1 - q)
@@ -154,6 +154,7 @@ def _confusion(map_zero: np.ndarray, zero: np.ndarray) -> dict[str, float]:
 
 
 def _scores(found: np.ndarray, true: np.ndarray) -> dict[str, float]:
+    """Return precision, recall and F1 of the nonzeros found."""
     hits = (found & true).sum()
     precision = hits / found.sum() if found.any() else np.nan
     recall = hits / true.sum() if true.any() else np.nan

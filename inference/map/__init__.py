@@ -1,1 +1,1 @@
-"""MAP-EM: the most probable parameters of a cohort."""
+"""MAP-EM: fits that find the most probable parameters of an LDS for a cohort."""

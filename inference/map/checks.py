@@ -1,4 +1,4 @@
-"""What a fit checks at the door, and what it tells a user of its result."""
+"""Checks of what a fit is asked for, and the warnings that come with its result."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ..constraints import Constraints
 
 
 def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> None:
-    """Raise if nothing can be learned of what is asked for, with an error that names it."""
+    """Raise unless a fit of this size can be learned from the cohort under the constraints."""
     whole("n_states", n_states)
     constraints.check(cohort, n_states)
     if constraints.free("A") and (np.asarray(cohort.lengths) < 2).all():
@@ -29,7 +29,7 @@ def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> No
 
 
 def warnings_of(params: LDSParams, prior: Penalty, constraints: Constraints) -> tuple[str, ...]:
-    """Return what a user should be told of the result of a fit."""
+    """Return warnings about the result of a fit."""
     found = []
     ratio = scale_ratio(params)
     if not prior.is_flat and constraints.free("Q") and ratio > 1e3:
@@ -51,7 +51,7 @@ def warnings_of(params: LDSParams, prior: Penalty, constraints: Constraints) -> 
 
 
 def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> tuple[str, ...]:
-    """Return what a user should be told of the request; `given` says that the user gave the starting values."""
+    """Return warnings about the input of a fit; `given` says whether the user gave the starting values."""
     found = []
     for name, y, seen in zip(
         cohort.channels, np.moveaxis(cohort.y, -1, 0), np.moveaxis(cohort.mask, -1, 0), strict=True

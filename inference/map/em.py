@@ -1,4 +1,4 @@
-"""MAP-EM for the sparse LDS (SLDS), and EM for the ordinary one (OLDS), which is the same with a flat prior."""
+"""The functions that fit: MAP-EM for the sparse LDS (SLDS), and EM for the ordinary one (OLDS), with a flat prior."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,16 +41,16 @@ def fit_map(
     """Maximise log p(y | Ω) + log p(A) over Ω: MAP-EM for the sparse LDS.
 
     - `variant`: "exact" never lowers the objective; "paper" is Algorithm 1 to the letter (inference/map/paper.py).
-    - `accelerate`: exact basis steps and quasi-Newton steps between the EM steps. Without it an iteration is one
+    - `accelerate`: exact basis steps and quasi-Newton steps between the EM steps. Without them an iteration is one
       plain EM step. "paper" has none.
-    - `init`: an `LDSParams`, or a method of `initial_params` ("subspace" by default). With `n_restarts` > 1 random
-      starts by `seed` run beside it, and the best goes on.
+    - `init`: an `LDSParams`, or a method of `initial_params` ("subspace" by default). With `n_restarts` > 1 a few
+      iterations are run from random starts by `seed` too, and the best start goes on.
     - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
       `Q="identity"` or `Q="unit diagonal"` fixes the scales of the states, which the penalty on A depends on.
-    - `constraints` says the same in one object, in place of these three: that of an earlier fit (`fit.constraints`), or
+    - `constraints` takes the place of these three by one object: that of an earlier fit (`fit.constraints`), or
       `Constraints.levels()`, which makes each state the level of a channel.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
-    - `progress` shows a bar. Ctrl-C returns what was reached.
+    - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
     prior, constraints = as_penalty(prior), _constraints(constraints, hold, diagonal, Q)
     check_request(cohort, n_states, constraints)
@@ -63,7 +63,7 @@ def fit_map(
     starts = _starts(cohort, n_states, prior, constraints, init, n_restarts, seed)
     if accelerate and variant == "exact" and constraints.free("A"):
         A = np.asarray(starts[0].A)
-        prior.piece(A, np.zeros_like(A))  # a prior that lacks it says so now, and not after some EM
+        prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
     problem = pose(cohort, prior, starts[0])
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
@@ -86,9 +86,9 @@ def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
 
 
 def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
-    """Refit without shrinkage on the support that a fit has found: its zeros are held, nothing is penalised.
+    """Refit without shrinkage on the support that a fit has found: its zeros are forced, all other entries free.
 
-    Takes the options of `fit_map`; what the fit held or constrained is so again, unless they say otherwise.
+    Takes the options of `fit_map`; the constraints are those of the fit, unless the options give others.
     """
     support = Laplace(jnp.where(fit.params.A == 0, jnp.inf, 0.0))
     if not options.keys() & {"hold", "diagonal", "Q"}:
@@ -97,7 +97,7 @@ def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
 
 
 def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constraints:
-    """Return the constraints that were asked for, in one way or the other."""
+    """Return the constraints, given as one object or as hold, diagonal and Q; raise if given as both."""
     spelled = Constraints(hold, diagonal, Q)
     if given is None:
         return spelled
@@ -119,10 +119,10 @@ def _starts(
     n_restarts: int,
     seed: int,
 ) -> list[LDSParams]:
-    """Return the starting points: the one asked for first, random ones after it, in the basis of the constraints."""
+    """Return the starting values: those asked for, then random ones, all in the basis that the constraints ask for."""
     first = constraints.first_guess(cohort) if init is None else init
     guesses = [(first or "subspace", seed)] if not isinstance(first, LDSParams) else []
-    if constraints.first_guess(cohort) is None:  # else random ones would be in other bases
+    if constraints.first_guess(cohort) is None:  # otherwise random starts would be in other bases
         guesses += [("random", seed + i) for i in range(1, n_restarts)]
     starts = [
         constraints.lifted(initial_params(cohort, n_states, method, key=key))
@@ -142,7 +142,7 @@ def _starts(
 def _race(
     starts: list[LDSParams], problem: Problem, constraints: Constraints
 ) -> tuple[LDSParams, np.ndarray]:
-    """Take a few EM iterations from each start; return the best of them, and what each has reached."""
+    """Take a few EM iterations from each start; return the best parameters, and the objective that each reached."""
     if len(starts) == 1:
         return starts[0], np.zeros(0)
     states = [run(unevaluated(start), problem, constraints, LONGEST, 0.0)[0] for start in starts]
@@ -152,7 +152,7 @@ def _race(
 
 @contextmanager
 def _bar(max_iter: int, progress: bool) -> Iterator[Tell]:
-    """Show how far a fit has come."""
+    """Show a bar of the iterations; yield the function that moves it."""
     with tqdm(total=max_iter, disable=not progress, desc="EM", unit="it") as bar:
 
         def tell(n: int, objective: float, residual: float) -> None:

@@ -1,4 +1,4 @@
-"""The loop of a fit: init, step, stop, finish.
+"""The loop of the exact fit: init, step, stop, finish.
 
 A step is a run of EM iterations and, where the fit is accelerated, an exact change of basis and a run of quasi-Newton
 steps. None of them lowers the objective.
@@ -20,18 +20,18 @@ from .accelerate.quasi_newton import quasi_newton
 from .checks import scale_ratio, warnings_of
 from .program import Problem, State, evaluate, run, unevaluated
 
-_CHUNK = 25  # EM iterations between two looks from the host: progress, Ctrl-C
+_CHUNK = 25  # EM iterations in one compiled run, after which progress is shown and Ctrl-C is seen
 _FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
-_RUN = 400  # quasi-Newton steps in a run: each run sets its coordinates anew
+_RUN = 400  # quasi-Newton steps in a run: each run sets up new coordinates
 _DRIFT = 1e4  # ratio of the states' scales at which a fit gives up
 
-Tell = Callable[[int, float, float], None]  # is told of n more iterations, objective and residual
+Tell = Callable[[int, float, float], None]  # called with n more iterations, objective and residual
 
 
 class Options(NamedTuple):
-    """What a fit maximises and keeps, how long it goes on, and by which steps."""
+    """Options of a fit: prior, constraints, kinds of steps, and when to stop."""
 
-    prior: Penalty  # as it was given; the problem has it with parameters of full size
+    prior: Penalty  # as the user gave it; that of the problem has fields of full size
     constraints: Constraints
     accelerate: bool
     max_iter: int
@@ -39,7 +39,7 @@ class Options(NamedTuple):
 
 
 class Climb(NamedTuple):
-    """A fit on its way."""
+    """The state of a fit that is under way."""
 
     point: State
     problem: Problem  # its floors move with the basis
@@ -48,7 +48,7 @@ class Climb(NamedTuple):
     next_em: int  # EM iterations in the next run
 
     def left(self, options: Options) -> int:
-        """Return how many iterations may still be taken."""
+        """Return the number of iterations that may still be taken."""
         return options.max_iter - len(self.objective)
 
     def counted(self, kind: str, values: list[float], **changes) -> "Climb":
@@ -58,7 +58,7 @@ class Climb(NamedTuple):
 
 
 def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> FitResult:
-    """Go up from `start` until the optimality conditions hold, and say why it ended."""
+    """Raise the objective from `start` until the optimality conditions hold; return the result and why it stopped."""
     now, reason = init(start, problem, options), None
     try:
         while reason is None:
@@ -90,7 +90,7 @@ def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
 
 
 def stop(now: Climb, options: Options) -> Stop | None:
-    """Return why a climb is to stop after a run of EM, or None."""
+    """Return the reason to stop after a run of EM, or None to go on."""
     if not np.isfinite(float(now.point.objective)):
         return Stop.NOT_FINITE
     if float(now.point.residual) <= options.tol:
@@ -104,7 +104,7 @@ def stop(now: Climb, options: Options) -> Stop | None:
 
 
 def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
-    """Change the basis where that lowers the penalty, then take quasi-Newton steps; tell whether Ctrl-C ended them."""
+    """Change the basis if the penalty falls, then take quasi-Newton steps; return whether Ctrl-C ended them, too."""
     constraints = options.constraints
     now = _in_a_better_basis(now, options)
     point, problem = now.point, now.problem
@@ -128,6 +128,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
 
 
 def _in_a_better_basis(now: Climb, options: Options) -> Climb:
+    """Return the climb in a basis with a lower penalty, if the constraints allow one and it raises the objective."""
     point, problem, constraints = now.point, now.problem, options.constraints
     if constraints.basis_changes == "none" or options.prior.is_flat:
         return now
@@ -143,7 +144,7 @@ def _in_a_better_basis(now: Climb, options: Options) -> Climb:
 
 
 def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
-    """Return the result of a climb: covariances clear of singular, zeros exact, states in one order."""
+    """Return the result of a climb: no covariance singular, zeros exact, states in canonical order."""
     constraints, residual = options.constraints, float(now.point.residual)
     point = evaluate(constraints.regular(now.point.params), now.problem, constraints)
     if constraints.free("A") and reason is not Stop.NOT_FINITE and not options.prior.is_flat:
@@ -165,10 +166,10 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
 
 
 def normalised(params: LDSParams, prior: Penalty, constraints: Constraints) -> LDSParams:
-    """Return parameters with what changes neither likelihood nor penalty put in order.
+    """Return the parameters with a normal form of all that changes neither likelihood nor penalty.
 
-    Overall scale, signs and order of the states; signs of zeros; exact symmetry, which fused arithmetic may miss by a
-    bit.
+    These are overall scale, signs and order of the states; signs of zeros; and exact symmetry, which fused arithmetic
+    may miss by a bit.
     """
     if constraints.basis_changes != "none" and prior.symmetry == "signed permutations":
         params = canonical_scaling(params)
@@ -179,7 +180,7 @@ def normalised(params: LDSParams, prior: Penalty, constraints: Constraints) -> L
 
 
 def _exact_zeros(point: State, problem: Problem, constraints: Constraints) -> State:
-    """Set entries on their way to zero to it, where the objective does not fall: EM goes there only linearly."""
+    """Set small entries to zero if the objective does not fall: EM converges to such a zero only linearly."""
     A = np.asarray(point.params.A)
     size = np.abs(A)
     for share in (1e-2, 1e-3, 1e-4, 1e-5):

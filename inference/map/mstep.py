@@ -15,10 +15,10 @@ from ..proximal import kkt_residual, quadratic, solve
 
 
 class Floors(NamedTuple):
-    """Covariances stay above these matrices (S - F is positive semi-definite), so that none becomes singular.
+    """Matrices F that covariances S stay above (S - F is positive semi-definite), so that none becomes singular.
 
-    F is a millionth of the variances at the start of a fit. It stays as it is, and moves with the basis, so that the
-    objective still never falls.
+    F is a millionth of the variances at the start of a fit. It is not updated, and only moves with the basis, so that
+    the objective still never falls.
     """
 
     Q: Real[Any, "l l"]
@@ -31,7 +31,7 @@ class Floors(NamedTuple):
 
 
 def floors_below(params: LDSParams) -> Floors:
-    """Return floors for a fit that starts here; lower ones where the start is itself nearly singular."""
+    """Return floors for a fit that starts at `params`; lower ones where a covariance there is nearly singular."""
 
     def floor(S):
         share = np.clip(0.1 * least_correlation(S), 1e-12, 1e-6)
@@ -49,7 +49,7 @@ def m_step(
 ) -> LDSParams:
     """Return each parameter at its maximum given the others: a conditional M-step.
 
-    A under the current Q by the proximal solver; then Q from the full quadratic form, which holds for every A:
+    A under the current Q by the proximal solver; then Q from the full quadratic form, which is right for every A:
     Q = (S11 - A S10' - S10 A' + A S00 A') / Σ(T_n - 1).
     """
     A, C, Q, R, pi1, V1 = params
@@ -83,8 +83,8 @@ def stationarity(
 ) -> Array:
     """Return the relative violation of the optimality conditions of the penalised likelihood, over all parameters.
 
-    By Fisher's identity the gradient of the likelihood is that of the expected complete one. A: the KKT residual of its
-    M-step; the others: by how much their M-step would move them, in units of their own.
+    By Fisher's identity the gradient of the likelihood is that of the expected complete one. For A: the KKT residual of
+    its M-step; for the others: how far their M-step would move them, in their own units.
     """
     parts = [jnp.zeros((), params.A.dtype)]
     if constraints.free("A"):
@@ -108,10 +108,11 @@ def right_divide(S: Array, M: Array) -> Array:
 
 
 def _whitened(x: Array, S: Array) -> Array:
-    """Return L^-1 x with LL' = S; a direction with nearly no variance counts as one with a little."""
+    """Return L^-1 x with LL' = S plus a thousandth of its diagonal, so that nearly singular directions are bounded."""
     L = jnp.linalg.cholesky(S + 1e-3 * jnp.diag(jnp.diagonal(S)))
     return jax.scipy.linalg.solve_triangular(L, x, lower=True)
 
 
 def _cross(C: Array, S: Array) -> Array:
+    """Return C S' + S C'."""
     return C @ S.T + S @ C.T

@@ -1,9 +1,9 @@
 """The paper's algorithm to the letter: EM whose M-step is Algorithm 1. To be read beside the paper's appendix.
 
-Where the paper is silent or in error, this is what is done instead:
-- it is written for one sequence: T - 1 is Σ(T_n - 1), T is Σ T_n, and π1 and V1 are means over the N sequences;
+Where the paper is silent or in error, this file does the following:
+- the paper is written for one sequence: T - 1 is Σ(T_n - 1), T is Σ T_n, and π1 and V1 are means over the N sequences;
 - line 6 has t where α is meant;
-- Q and R are made symmetric, and kept above a floor where they lose definiteness, or nothing could go on: with a
+- Q and R are made symmetric, and kept above a floor where they lose definiteness, since EM could not go on: with a
   penalised A the formula of Q does not give a covariance, and the objective may fall. The exact M-step (mstep.py),
   which `fit_map` uses by default, has neither fault.
 """
@@ -68,7 +68,7 @@ def algorithm1(
 def iteration(
     params: LDSParams, stats: ExpectedStatistics, problem: Problem, constraints: Constraints
 ) -> tuple[LDSParams, ExpectedStatistics, Array, Array]:
-    """Take one M-step and one E-step: Ω, its sums, the objective there, and how far from optimal it was before."""
+    """Take one M-step and one E-step: return the new Ω, its sums and objective, and the residual of the old Ω."""
     data, prior, floors = problem
     new = algorithm1(stats, params, prior, floors, constraints)
     residual = stationarity(stats, params, prior, new, constraints)
@@ -85,7 +85,7 @@ def fit_paper(
     tol: float,
     tell: Tell,
 ) -> FitResult:
-    """Alternate E-steps and Algorithm 1 until nothing moves any more."""
+    """Alternate E-steps and Algorithm 1 until the optimality conditions hold to `tol`."""
     if constraints.Q != "free":
         raise ValueError(
             f"Q is {constraints.Q!r}, which Algorithm 1 does not know; give variant='exact'"

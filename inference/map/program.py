@@ -1,7 +1,6 @@
 """The one compiled program of a fit: n EM iterations, where n = 0 is an E-step alone.
 
-What EM, its basis steps, quasi-Newton steps and the end of a fit need of the data, they get here, so that a fit
-compiles once.
+EM, basis steps, quasi-Newton steps and the end of a fit all run it, so that a fit compiles once.
 """
 
 from functools import lru_cache, partial
@@ -21,16 +20,16 @@ LONGEST = 50  # EM iterations in one call
 
 
 class State(NamedTuple):
-    """Parameters, and what is known of them."""
+    """Parameters, with their E-step and objective."""
 
     params: LDSParams
-    stats: ExpectedStatistics  # the E-step there
-    objective: Real[Any, ""]
-    residual: Real[Any, ""]  # violation of the optimality conditions, at the parameters before
+    stats: ExpectedStatistics  # of the E-step at `params`
+    objective: Real[Any, ""]  # NaN: the E-step has not been run
+    residual: Real[Any, ""]  # violation of the optimality conditions, before the last M-step
 
 
 class Problem(NamedTuple):
-    """What a fit works on: arrays, so that fits of one size share their compiled programs."""
+    """Data, prior and floors of a fit: a pytree of arrays, so that fits of one size share their compiled programs."""
 
     data: Prepared
     prior: Penalty
@@ -50,9 +49,8 @@ def run(
 ) -> tuple[State, Array, Array]:
     """Take up to n <= LONGEST EM iterations, fewer if the optimality conditions hold to tol.
 
-    Returns the state, the objective after each iteration, and how many there were. A state whose E-step has not been
-    run (see `unevaluated`) gets it first. It is the one large program of a fit: n = 0 serves all that needs an E-step
-    alone.
+    Returns the state, the objective after each iteration, and the number of iterations. For a state whose E-step has
+    not been run (see `unevaluated`) the E-step is run first; n = 0 runs nothing else.
     """
     data, prior, floors = problem
 
@@ -78,7 +76,7 @@ def run(
 
 
 def evaluate(params: LDSParams, problem: Problem, constraints: Constraints) -> State:
-    """Return the E-step and the objective at given parameters."""
+    """Return the state of given parameters: their E-step and objective."""
     return run(unevaluated(params), problem, constraints, 0, 0.0)[0]
 
 
@@ -89,6 +87,7 @@ def unevaluated(params: LDSParams) -> State:
 
 @lru_cache(maxsize=64)
 def _nothing(d: int, l: int, dtype) -> tuple[ExpectedStatistics, Array, Array]:
+    """Return placeholders for the statistics, objective and residual of a state."""
     shapes = ((), (), (), (l,), (l, l), (l, l), (l, l), (l, l), (l, l), (d, l), (d, d), ())
     zeros = (jnp.asarray(np.zeros(shape), dtype) for shape in shapes)
     return ExpectedStatistics(*zeros), jnp.asarray(np.nan, dtype), jnp.asarray(np.inf, dtype)

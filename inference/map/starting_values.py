@@ -1,4 +1,4 @@
-"""Starting values for EM, from the second moments of windows (see windows.py).
+"""Starting values for EM, from the second moments of windows (see window_moments.py).
 
 The work after pooling is on matrices as small as a window and does not grow with the number of sequences.
 """
@@ -19,15 +19,15 @@ from .window_moments import Moments, blocks, channels, pool, white, window_lengt
 _RADIUS = 0.9999  # bound on the eigenvalues of A: a mean far from 0 needs a state that stays
 _LEAST_R = 1e-3  # R is at least this share of the channels' variances, in every direction
 _LEAST_Q = 1e-5  # Q and V1 are at least this share of the states' second moment, likewise
-_STEPS = 50  # of EM on M
-_ROUNDS = 10  # of filling in the gaps, each with as many steps of EM as makes _STEPS in all
-_FIRST_STEPS = 20  # of EM on pi1 and V1
+_STEPS = 50  # steps of EM on M
+_ROUNDS = 10  # rounds of filling in the gaps, with _STEPS steps of EM in all
+_FIRST_STEPS = 20  # steps of EM on pi1 and V1
 
 
 def initial_params(
     cohort: Cohort, n_states: int, method: str = "subspace", *, key: Any = None
 ) -> LDSParams:
-    """Ω to start EM from: finite, covariances positive definite, A stable, Q of mean diagonal 1.
+    """Return Ω to start EM from: finite, covariances positive definite, A stable, Q of mean diagonal 1.
 
     - "subspace": canonical correlations of past and future halves of windows give C and A; then
       EM on the windows' second moment makes all parameters fit together.
@@ -35,7 +35,7 @@ def initial_params(
     - "random": A and C drawn by `key`, a jax key or an integer; only their scale is the data's.
 
     States for which the data have no evidence are small and independent AR(1) processes, drawn by
-    `key` too (the same ones if there is none): EM can grow them, as it could not from zero. The units of a
+    `key` too (the same ones without a `key`): EM can grow such states, but not states of size zero. The units of a
     channel do not matter: C's row and R follow them. A is bounded by a spectral radius of 0.9999.
     """
     l, mask = whole("n_states", n_states), np.asarray(cohort.mask)
@@ -69,14 +69,14 @@ def initial_params(
 
 
 def _subspace(moments: Moments, l: int, rng) -> LDSParams:
-    """Larimore's canonical variates: M cut into past and future, E[future past'] = O E[z past'].
+    """Return Ω by Larimore's canonical variates: M cut into past and future, E[future past'] = O E[z past'].
 
-    O = (C; CA; CA²; …) spans what the past can say of the future, and its shift gives A. Beyond
-    min(l, d) states, a canonical correlation counts only above what chance gives to independent
-    past and future.
+    O = (C; CA; CA²; …) spans the part of the future that the past predicts, and its shift gives A. Beyond
+    min(l, d) states, a canonical correlation counts only above the level that chance gives to
+    independent past and future.
     """
     m, d, M = moments.m, len(moments.variance), moments.M
-    if m == 2:  # one step of future does not shift
+    if m == 2:  # a future of one step has no shift
         return _pca(moments, l, rng)
     past = m // 2 * d
     F, G = (
@@ -93,7 +93,7 @@ def _subspace(moments: Moments, l: int, rng) -> LDSParams:
 
 
 def _pca(moments: Moments, l: int, rng) -> LDSParams:
-    """Γ_0 = CC' + R by principal components, and Γ_1 = CAC' solved for A; states have E zz' = I."""
+    """Return Ω from Γ_0 = CC' + R by principal components, and Γ_1 = CAC' solved for A; states have E zz' = I."""
     gamma0, gamma1 = (blocks(moments.M, moments.m, k).mean(0) for k in (0, 1))
     power, U = np.linalg.eigh(gamma0)
     power, U = power[::-1], U[:, ::-1]
@@ -107,7 +107,7 @@ def _pca(moments: Moments, l: int, rng) -> LDSParams:
 
 
 def _with_noise(A, C, moments: Moments, l: int, rng) -> LDSParams:
-    """Q and R that go with E zz' = I, and weak AR(1) states up to l."""
+    """Return Ω with the Q and R that go with E zz' = I, and with weak AR(1) states up to l."""
     d, q = C.shape
     R = blocks(moments.M, moments.m).mean(0) - C @ C.T
     weak = 0.1 * np.sqrt(moments.variance)[:, None] * rng.normal(size=(d, l - q))
@@ -123,7 +123,7 @@ def _with_noise(A, C, moments: Moments, l: int, rng) -> LDSParams:
 
 
 def _random(variance: np.ndarray, l: int, rng) -> LDSParams:
-    """A of spectral radius 0.9; states give half of the mean square of a channel, R of its variance."""
+    """Draw A of spectral radius 0.9, and C; states give half of the mean square of a channel, R of its variance."""
     A = rng.normal(size=(l, l))
     A *= 0.9 / np.abs(np.linalg.eigvals(A)).max()
     V1 = linalg.solve_discrete_lyapunov(A, np.eye(l))  # stationary
@@ -133,9 +133,9 @@ def _random(variance: np.ndarray, l: int, rng) -> LDSParams:
 
 
 def _fit_windows(params: LDSParams, moments: Moments) -> LDSParams:
-    """EM on the windows as if they were independent, with V1 for the E zz' of a window's first state.
+    """Run EM on the windows as if they were independent, with V1 for the E zz' of a window's first state.
 
-    Few pairs make a poor M. Then EM goes on with that of windows whose gaps are filled in.
+    Few pairs make a poor M. Then EM goes on with the M of windows whose gaps are filled in.
     """
     m, variance = moments.m, moments.variance
     params = _em(params, moments.M, variance, _STEPS)
@@ -149,9 +149,9 @@ def _fit_windows(params: LDSParams, moments: Moments) -> LDSParams:
 
 
 def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> LDSParams:
-    """Steps up the mean of log N(w; 0, S) = -½ (log|2πS| + tr S⁻¹M): of the windows, EM needs only M.
+    """Take EM steps on the mean of log N(w; 0, S) = -½ (log|2πS| + tr S⁻¹M), which depends on the windows by M only.
 
-    All that it leaves behind is positive definite as M is.
+    All covariances stay positive definite, as M is.
     """
     m = len(M) // len(variance)
     for _ in range(steps):
@@ -171,9 +171,9 @@ def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> L
 
 
 def _filled_in(params: LDSParams, w: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Mean of E[ww' | cells seen] over windows w (n, m d), 0 where not seen.
+    """Return the mean of E[ww' | cells seen] over windows w (n, m d), 0 where not seen.
 
-    With S = E ww' under the model, u = S_oo⁻¹ w_o at the cells o seen and 0 elsewhere, it is
+    With S = E ww' under the model, u = S_oo⁻¹ w_o at the cells o seen and 0 elsewhere, the mean is
     S + S (mean of uu' - S_oo⁻¹) S.
     """
     S = _window_moments(params, w.shape[1] // len(params.C))[2]
@@ -184,7 +184,7 @@ def _filled_in(params: LDSParams, w: np.ndarray, seen: np.ndarray) -> np.ndarray
 
 
 def _fit_first(params: LDSParams, moments: Moments) -> LDSParams:
-    """EM on pi1 and V1 alone, from the mean and covariance of the first m steps.
+    """Run EM on pi1 and V1 alone, from the mean and covariance of the first m steps.
 
     y_{1:m} = O z_1 + noise, with O = (C; CA; CA²; …): a regression whose ridge is V1⁻¹.
     """
@@ -202,7 +202,7 @@ def _fit_first(params: LDSParams, moments: Moments) -> LDSParams:
 
 
 def _window_moments(params: LDSParams, m: int):
-    """Under the model: E zz', E zw' and E ww' of the states z and the observations w of a window."""
+    """Return E zz', E zw' and E ww' of the states z and the observations w of a window, under the model."""
     A, C, Q, R, _, P = params
     (d, l), powers = C.shape, _powers(A, m)
     Z = np.empty((m, l, m, l))
@@ -216,7 +216,7 @@ def _window_moments(params: LDSParams, m: int):
 
 
 def _powers(A: np.ndarray, m: int) -> np.ndarray:
-    """I, A, …, A^{m-1}, (m, l, l)."""
+    """Return I, A, …, A^{m-1}, (m, l, l)."""
     powers = [np.eye(len(A))]
     for _ in range(m - 1):
         powers.append(A @ powers[-1])
@@ -224,18 +224,18 @@ def _powers(A: np.ndarray, m: int) -> np.ndarray:
 
 
 def _divide(X: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """X S⁻¹ for a covariance S."""
+    """Return X S⁻¹ for a covariance S."""
     return linalg.cho_solve(linalg.cho_factor(S), X.T).T
 
 
 def _whiten(X: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
-    """F⁻¹ X G⁻ᵀ for lower triangular F and G."""
+    """Return F⁻¹ X G⁻ᵀ for lower triangular F and G."""
     half = linalg.solve_triangular(F, X, lower=True)
     return linalg.solve_triangular(G, half.T, lower=True).T
 
 
 def _at_least(S: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """The X ⪰ base nearest to S, distances measured in units of base."""
+    """Return the X ⪰ base nearest to S, distances measured in units of base."""
     F = np.linalg.cholesky(base)
     X = _whiten(S, F, F)
     values, vectors = np.linalg.eigh(sym(X))
@@ -244,7 +244,7 @@ def _at_least(S: np.ndarray, base: np.ndarray) -> np.ndarray:
 
 
 def _stable(A: np.ndarray) -> np.ndarray:
-    """A with the eigenvalues outside the radius moved onto it; conjugate pairs stay pairs."""
+    """Return A with the eigenvalues outside the radius moved onto the radius; conjugate pairs stay pairs."""
     values, vectors = np.linalg.eig(A)
     size = np.abs(values)
     if size.max() <= _RADIUS:
@@ -256,6 +256,7 @@ def _stable(A: np.ndarray) -> np.ndarray:
 
 
 def _in_units(params: LDSParams, scale: np.ndarray) -> LDSParams:
+    """Return Ω in the units of the cohort, as jax arrays in canonical scaling."""
     A, C, Q, R, pi1, V1 = params
     C, R = C * scale[:, None], R * scale[:, None] * scale
     arrays = LDSParams(A, C, sym(Q), sym(R), pi1, sym(V1))
@@ -263,6 +264,7 @@ def _in_units(params: LDSParams, scale: np.ndarray) -> LDSParams:
 
 
 def _seed(key) -> np.ndarray:
+    """Return the numbers of a jax key, as a seed for numpy."""
     try:
         key = jax.random.key(key) if isinstance(key, int | np.integer) else key
         return np.asarray(jax.random.key_data(key)).ravel()

@@ -1,9 +1,9 @@
-"""Pooled second moments of a ragged and gappy cohort, which starting values are read off.
+"""Pooled second moments of a cohort with gaps and unequal lengths, from which starting values are computed.
 
 *Windows* are m consecutive steps w = (y_{t+1}, …, y_{t+m}) of any sequence, from any t on. Their second moment
-M = mean of w w' is pooled entry by entry, over the windows that show both cells. It is not centred:
-E y_{t+k} y_t' = C A^k E[z_t z_t'] C' holds for states that are not stationary, as those of short sequences are
-not, but about zero only.
+M = mean of w w' is pooled entry by entry, over the windows that show both cells. M is not centred:
+E y_{t+k} y_t' = C A^k E[z_t z_t'] C' holds even where states are not stationary, as in short sequences, but only for
+moments about zero.
 """
 
 from typing import NamedTuple
@@ -23,14 +23,14 @@ class Moments(NamedTuple):
     variance: np.ndarray  # (d,) of a channel about its mean
     M: np.ndarray  # (m d, m d)
     n: float  # windows behind an entry of M, on average
-    sample: tuple[np.ndarray, np.ndarray] | None  # windows (n, m d) with gaps, and what they show
+    sample: tuple[np.ndarray, np.ndarray] | None  # windows (n, m d) with gaps, and their seen cells
     shown: np.ndarray  # (m d,) the k cells of a sequence's first m steps that are ever seen
     first_mean: np.ndarray  # (k,)
     first_cov: np.ndarray  # (k, k)
 
 
 def channels(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
-    """Root mean square of each channel, and its variance in those units, (d,)."""
+    """Return the root mean square of each channel, and its variance in those units, (d,)."""
     y, mask = np.asarray(cohort.y, np.float64), np.asarray(cohort.mask)
     n = mask.sum((0, 1))
     rms = np.sqrt((y * y).sum((0, 1)) / n)
@@ -42,7 +42,7 @@ def channels(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
 
 
 def window_length(cohort: Cohort, l: int) -> int:
-    """Steps of a window: what l states ask for, but no fewer than half of the pairs' number remain."""
+    """Return the steps of a window: as many as l states need, while at least half as many windows as pairs remain."""
     lengths, d = np.asarray(cohort.lengths), cohort.n_channels
     wanted = max(2 * -(-l // d) + 2, min(10, 100 // d))
     steps = range(2, min(wanted, cohort.n_steps) + 1)
@@ -51,11 +51,11 @@ def window_length(cohort: Cohort, l: int) -> int:
 
 
 def pool(cohort: Cohort, scale, variance, m: int) -> Moments:
-    """Moments of all windows within the sequences, and of the sequences' first m steps."""
+    """Return the moments of all windows within the sequences, and of the sequences' first m steps."""
     y, mask = np.asarray(cohort.y) / scale, np.asarray(cohort.mask)
     lengths, noise = np.asarray(cohort.lengths), white(variance, m)
     total, count, n = np.zeros_like(noise), np.zeros_like(noise), 0
-    for start in range(0, len(y), 256):  # in blocks, for windows need m times the memory
+    for start in range(0, len(y), 256):  # in blocks, since windows need m times the memory
         rows = slice(start, start + 256)
         inside = np.arange(y.shape[1] - m + 1) <= lengths[rows, None] - m
         w = _windows(y[rows], m)[inside].reshape(-1, len(noise))
@@ -81,7 +81,7 @@ def pool(cohort: Cohort, scale, variance, m: int) -> Moments:
 
 
 def _sample(y, mask, lengths, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """The windows that show most, of those that overlap by half."""
+    """Return the windows with the most seen cells, among those that overlap by half."""
     starts = slice(None, None, max(1, m // 2))
     inside = (np.arange(y.shape[1] - m + 1) <= lengths[:, None] - m)[:, starts]
     w, seen = (_windows(x, m)[:, starts][inside].reshape(inside.sum(), -1) for x in (y, mask))
@@ -91,16 +91,17 @@ def _sample(y, mask, lengths, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(x: np.ndarray, m: int) -> np.ndarray:
-    """All m consecutive steps of x (N, T, d), as a view (N, T - m + 1, m, d)."""
+    """Return all m consecutive steps of x (N, T, d), as a view (N, T - m + 1, m, d)."""
     return sliding_window_view(x, m, axis=1).swapaxes(2, 3)
 
 
 def white(variance: np.ndarray, m: int) -> np.ndarray:
+    """Return the second moment of windows of white noise, (m d, m d)."""
     return np.diag(np.tile(variance, m))
 
 
 def _stationary(total, count, m: int) -> np.ndarray:
-    """M as far as lags tell it: Γ_k in the blocks (t + k, t), whatever t.
+    """Return the stationary M, with the same Γ_k in all blocks (t + k, t).
 
     A lag at which two channels are never seen is interpolated between its neighbours, with 0 at lag m.
     """
@@ -120,13 +121,13 @@ def _stationary(total, count, m: int) -> np.ndarray:
 
 
 def blocks(X: np.ndarray, m: int, lag: int = 0) -> np.ndarray:
-    """The blocks (t + lag, t) of a matrix of m x m blocks, stacked over t."""
+    """Return the blocks (t + lag, t) of a matrix of m x m blocks, stacked over t."""
     t = np.arange(max(0, -lag), m - max(0, lag))
     return X.reshape(m, X.shape[0] // m, m, X.shape[1] // m)[t + lag, :, t]
 
 
 def _positive(S: np.ndarray) -> np.ndarray:
-    """S with its correlation matrix made positive definite: pairwise moments need not be.
+    """Return S with its correlation matrix made positive definite, which pairwise moments need not be.
 
     How far the smallest eigenvalue lies below 0 shows how uncertain eigenvalues near 0 are.
     """

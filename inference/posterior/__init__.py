@@ -1,1 +1,1 @@
-"""NUTS around a fit, and what a judgement of its draws needs."""
+"""The posterior around a fit: NUTS draws, diagnostics of them, and forecasts from them."""

@@ -1,4 +1,4 @@
-"""Posterior draws as ArviZ's own object, in one code path for ArviZ 0.23 (InferenceData) and 1.x (DataTree)."""
+"""All calls of ArviZ, in one code path for its versions 0.23 (InferenceData) and 1.x (DataTree)."""
 
 import warnings
 from collections.abc import Mapping
@@ -35,10 +35,10 @@ DIMS: dict[str, tuple[str, ...]] = {
 
 
 def coordinates(cohort: Cohort, n_states: int) -> dict[str, Any]:
-    """Names of states, channels, sequences and steps."""
+    """Return the names of states, channels, sequences and steps."""
     ids = list(cohort.ids)
     if not all(isinstance(i, int | np.integer) for i in ids):
-        ids = [str(i) for i in ids]  # what netCDF can hold
+        ids = [str(i) for i in ids]  # netCDF has no other objects
     states, channels = np.arange(n_states), [str(c) for c in cohort.channels]
     return {
         "state": states,
@@ -61,7 +61,7 @@ def dataset(
     dims: Mapping[str, tuple[str, ...]] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Arrays with their dimensions named. Draws have chain and draw first; `draw` numbers them, 0, 1, … by default."""
+    """Return arrays with named dimensions. Draws have chain and draw first; `draw` numbers them, by default 0, 1, …"""
     known = {**DIMS, **(dims or {})}
     variables, used = {}, {}
     for name, x in values.items():
@@ -79,14 +79,14 @@ def dataset(
 
 
 def assemble(groups: Mapping[str, xr.Dataset]) -> Any:
-    """ArviZ's object: InferenceData up to 0.23, xarray's DataTree from 1.0 on."""
+    """Return ArviZ's object: InferenceData up to 0.23, xarray's DataTree from 1.0 on."""
     if _OLD:
         return az.InferenceData(**groups)
     return xr.DataTree.from_dict(dict(groups))
 
 
 def group(result: Any, name: str) -> xr.Dataset:
-    """One group as a Dataset, of whichever kind the object is."""
+    """Return one group of ArviZ's object, of either version, as a Dataset."""
     try:
         found = result[name]
     except (KeyError, TypeError) as error:
@@ -97,18 +97,19 @@ def group(result: Any, name: str) -> xr.Dataset:
 
 
 def group_names(result: Any) -> list[str]:
+    """Return the names of the groups of ArviZ's object."""
     return list(result.groups() if _OLD else result.children)
 
 
 def hdi(data: xr.Dataset, prob: float) -> xr.Dataset:
-    """Highest-density intervals of every variable; the last axis is (low, high), called `bound`."""
+    """Return highest-density intervals of every variable; the last axis is (low, high), called `bound`."""
     if _OLD:
         return az.hdi(data, hdi_prob=prob).rename(hdi="bound")
     return az.hdi(data, prob=prob).rename(ci_bound="bound")
 
 
 def rhat(data: xr.Dataset) -> xr.Dataset:
-    """NaN where there is one chain only, and for a constant."""
+    """Return R-hat of every variable; NaN where there is one chain only, and for a constant."""
     if data.sizes["chain"] < 2:
         return data.isel(chain=0, draw=0, drop=True) * np.nan
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -116,11 +117,12 @@ def rhat(data: xr.Dataset) -> xr.Dataset:
 
 
 def ess(data: xr.Dataset, method: str) -> xr.Dataset:
+    """Return the effective sample size of every variable, for `method` "bulk" or "tail"."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return az.ess(data, method=method)
 
 
 def bfmi(sample_stats: xr.Dataset) -> np.ndarray:
-    """(chains,), the energy's Bayesian fraction of missing information (Betancourt, 2016)."""
+    """Return the energy's Bayesian fraction of missing information (Betancourt, 2016), (chains,)."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return az.bfmi(sample_stats["energy"].values)

@@ -1,4 +1,4 @@
-"""Quantities that no change of basis alters, for any number of draws at once."""
+"""Eigenvalues, Markov parameters and active states, which no change of basis alters, for any number of draws."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ LAGS = 3
 
 
 def basis_free(A: np.ndarray, C: np.ndarray, V1: np.ndarray) -> dict[str, np.ndarray]:
-    """Of A (..., l, l), C (..., d, l) and V1 (..., l, l): what of the dynamics every basis agrees on.
+    """Return quantities of A (..., l, l), C (..., d, l) and V1 (..., l, l) that are the same in every basis.
 
     - eigenvalues of A, by decreasing modulus (a pair with its positive imaginary part first), and the spectral radius;
     - markov: Cov(y_{1+k}, y_1) without noise, C A^k V1 C' for the lags k = 0, 1, 2;
-    - active_states: how many eigenvalues have a modulus of at least 0.1. An eigenvalue that is switched
-      off is a state that remembers nothing.
+    - active_states: how many eigenvalues have a modulus of at least 0.1. An eigenvalue near zero is a
+      state whose past has no effect.
     """
     values = np.linalg.eigvals(np.asarray(A, float))
     modulus = np.abs(values)

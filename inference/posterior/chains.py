@@ -1,4 +1,4 @@
-"""Chains of NUTS, started at the MAP, each in a thread of its own (JAX lets go of Python's lock)."""
+"""Chains of NUTS, started at the MAP, each in a thread of its own (JAX releases Python's lock)."""
 
 import threading
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from .target import Free, Target, constrained, inverse_mass, jittered, start
 
 
 class Chains(NamedTuple):
-    """Draws of every chain."""
+    """The draws of all chains."""
 
-    sites: dict[str, np.ndarray]  # parameters and what they are made of, (chains, draws, ...)
+    sites: dict[str, np.ndarray]  # free parameters and other sites, (chains, draws, ...)
     stats: dict[str, np.ndarray]  # (chains, draws)
     step_size: Real[np.ndarray, " chains"]
     interrupted: bool
 
 
 def raw_key(key) -> Array:
-    """Return a key as numbers, which can be saved."""
+    """Return a key as an array of numbers, which can be saved."""
     key = jnp.asarray(key)
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
 
@@ -41,7 +41,7 @@ def run_chains(
     folder: Path | None,
     advanced: Callable[[int], None],
 ) -> Chains:
-    """Run all chains, each in a thread of its own; `advanced(n)` is told of n more steps.
+    """Run all chains, each in a thread of its own; `advanced(n)` is called after n more steps.
 
     With a `folder` each chain is saved there after each chunk, and goes on from there when it is run again. Ctrl-C lets
     every chain end its chunk and returns the draws that all chains have.
@@ -52,7 +52,7 @@ def run_chains(
     keys = jax.random.split(key, (num_chains, 2))
     init, advance = sampler(settings)
     starts = [init(k[1], jittered(k[0], z, scale, target, free), scale, target) for k in keys]
-    # compiled here, in one thread: tracing a NumPyro model is not safe in several
+    # compiled here, in one thread: tracing a NumPyro model in several threads is not safe
     jax.block_until_ready(advance(starts[0], 0, target))
     stop = threading.Event()
     total = settings.num_warmup + num_samples
@@ -88,7 +88,7 @@ def run_chains(
 
 
 def _joined(results: list, target: Target, free: Free, interrupted: bool) -> Chains:
-    """Return the draws that all chains have, together."""
+    """Return the chains together, cut to the number of draws that all of them have."""
     n = min(sum(len(d[1]["energy"]) for d in draws) for _, draws in results)
     if n == 0:
         raise KeyboardInterrupt("interrupted before the first draws")

@@ -1,4 +1,4 @@
-"""Chains in files: saved after each chunk, so that a run that is interrupted goes on where it stopped."""
+"""Chains in files, saved after each chunk, so that an interrupted run goes on where it stopped."""
 
 import io
 from pathlib import Path
@@ -13,7 +13,7 @@ from .kernel import FIELDS
 
 
 def save_chain(file: Path | None, state: Any, draws: list, done: int) -> None:
-    """Write the state, draws and number of steps of a chain."""
+    """Write the state, draws and number of steps of a chain to a file, if one is given."""
     if file is None:
         return
     leaves = jax.tree.leaves((state, draws))

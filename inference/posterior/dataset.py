@@ -1,4 +1,4 @@
-"""What the result of `sample_posterior` holds: draws, aligned, and everything that a judgement of them needs."""
+"""The result of `sample_posterior` as ArviZ's object: aligned draws, and all that diagnostics and comparisons need."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,11 +38,11 @@ def build(
     n_directions: int,
     num_predictive: int,
 ) -> Any:
-    """Return ArviZ's object with the draws, aligned, and everything that a judgement of them needs."""
+    """Return ArviZ's object with the draws, aligned, and all that diagnostics and comparisons need."""
     cohort, prior, params = target.cohort, target.prior, target.params
     free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
-    own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # which may tell the states apart
+    own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # these may tell the states apart
     kind = "none" if own else relabelling(params, free, prior.symmetry)
     sites = dict(chains.sites)
     if kind != "none":
@@ -52,7 +52,7 @@ def build(
     invariant = basis_free(full["A"], full["C"], full["V1"])
     posterior = {
         **sites,
-        # without draws they are constants, which no diagnostic can judge
+        # quantities of held parameters are constants, which no diagnostic can judge
         **{k: x for k, x in invariant.items() if x.ndim == 2 + len(az.DIMS.get(k, ()))},
         "log_likelihood_total": of_sequence.sum(-1),
     }
@@ -87,13 +87,13 @@ def build(
         kept = np.unique(np.linspace(0, n - 1, min(num_predictive, n)).round().astype(int))
         groups["posterior_predictive"] = _replicated(keys[0], full, cohort, free, kept, coords)
         if "A" not in free or prior.is_proper:
-            with suppress(NotImplementedError):  # a prior that cannot be drawn from
+            with suppress(NotImplementedError):  # for a prior that cannot be drawn from
                 groups |= _prior_groups(keys[1], target, settings.free, coords)
     return az.assemble(groups)
 
 
 def _sample_stats(chains: Chains) -> dict[str, np.ndarray]:
-    """Return NUTS's own numbers under the names that ArviZ gives them."""
+    """Return the statistics of NUTS under ArviZ's names."""
     stats = chains.stats
     return {
         "lp": -stats["potential_energy"],
@@ -109,7 +109,7 @@ def _sample_stats(chains: Chains) -> dict[str, np.ndarray]:
 def _aligned(
     sites: Mapping[str, np.ndarray], target: Target, kind: Symmetry
 ) -> dict[str, np.ndarray]:
-    """Return the draws, each relabelled so that it is nearest to the fit."""
+    """Return the draws, each relabelled to be nearest to the fit."""
     params = target.params
     shape = sites["A" if "A" in sites else "C"].shape[:2]
     full = {
@@ -124,7 +124,7 @@ def _aligned(
 
 
 def each_draw(f, full: Mapping[str, Any], free: Sequence[str], *extra):
-    """Return f(params, *extra[i]) of every draw (n, ...) in turn; what is held has no draws and is shared."""
+    """Return f(params, *extra[i]) of every draw (n, ...) in turn; parameters held have no draws and are shared."""
     moving = {k: jnp.asarray(v) for k, v in full.items() if k in free}
     fixed = {k: jnp.asarray(v) for k, v in full.items() if k not in free}
     return lax.map(lambda x: f(LDSParams(**fixed, **x[0]), *x[1:]), (moving, *extra))
@@ -143,6 +143,7 @@ def _flat(full: Mapping[str, Any], free: Sequence[str], kept=slice(None)) -> dic
 
 @partial(jax.jit, static_argnames="free")
 def _log_likelihood_jit(full, cohort, free):
+    """Return log p(y_n | Ω) of every draw, (n, N)."""
     return each_draw(lambda params: log_likelihood(params, cohort), full, free)
 
 
@@ -155,11 +156,12 @@ def _log_likelihood(full, cohort: Cohort, free) -> np.ndarray:
 
 @partial(jax.jit, static_argnames=("free", "N", "T"))
 def _paths_jit(keys, full, free, N, T):
+    """Draw observations for every draw, (n, N, T, d)."""
     return each_draw(lambda params, key: sample_paths(key, params, (N,), T)[1], full, free, keys)
 
 
 def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
-    """Return cohorts of the same lengths, drawn for some of the draws; NaN past a sequence's end."""
+    """Draw cohorts of the same lengths, for the draws `kept` of each chain; NaN past a sequence's end."""
     N, T, d = cohort.y.shape
     flat = _flat(full, free, kept)
     n_chains = full[free[0]].shape[0]
@@ -172,13 +174,14 @@ def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
 
 @partial(jax.jit, static_argnames="free")
 def _from_prior(key, target: Target, free: Free):
+    """Draw all sites from the prior, `y` included."""
     arguments, options = model_arguments(free, target)
     draw = Predictive(numpyro.handlers.uncondition(lds_model), num_samples=_PRIOR_DRAWS)
     return draw(key, *arguments, **options)
 
 
 def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Dataset]:
-    """Return draws from the prior, and cohorts drawn from those: what was believed before the data."""
+    """Return draws from the prior, and cohorts drawn from them."""
     found = _from_prior(key, target, free)
     y = np.asarray(found.pop("y"))[None].astype(np.float32)
     prior = {
@@ -193,7 +196,7 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
 
 
 def posterior_params(posterior: Any, n: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return all parameters, and which of them are draws: at most n of them (n, ...), spread evenly over all."""
+    """Return all parameters, at most n draws (n, ...) of the free ones, spread evenly, and the names of those."""
     data, constant = az.group(posterior, "posterior"), az.group(posterior, "constant_data")
     free = tuple(str(data.attrs["free"]).split())
     chains, draws = data.sizes["chain"], data.sizes["draw"]

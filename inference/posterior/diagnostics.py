@@ -1,4 +1,4 @@
-"""Whether draws can be trusted: the usual diagnostics by ArviZ, on entries and on what no basis changes, in words."""
+"""Diagnostics of posterior draws, in words: whether entries, and quantities that no basis changes, can be trusted."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ _BASIS_FREE = ("eigenvalue_modulus", "spectral_radius", "markov", "log_likelihoo
 
 
 class Verdict(NamedTuple):
-    """Print it to read it."""
+    """The verdict on posterior draws; `print` shows it in words."""
 
     ok: bool
     text: str
@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
 
 
 def diagnose(posterior: Any) -> Verdict:
-    """R-hat, bulk and tail ESS, divergences, tree depth and E-BFMI of what `sample_posterior` returned."""
+    """Judge the result of `sample_posterior` by R-hat, bulk and tail ESS, divergences, tree depth and E-BFMI."""
     data, stats = az.group(posterior, "posterior"), az.group(posterior, "sample_stats")
     table = _table(data)
     if table.empty:
@@ -56,7 +56,7 @@ def diagnose(posterior: Any) -> Verdict:
 
 
 def _head(table: Any, data, stats) -> str:
-    """Return the line of numbers that a verdict begins with."""
+    """Return the sentence of numbers at the head of a verdict."""
     n_chains = data.sizes["chain"]
     rhat = f"R-hat at most {table['r_hat'].max():.3f}" if n_chains > 1 else "no R-hat"
     return (
@@ -68,7 +68,7 @@ def _head(table: Any, data, stats) -> str:
 
 
 def _mixing_problems(table: Any, n_chains: int, n_draws: int, hold: str) -> tuple[list[str], bool]:
-    """Return what R-hat and ESS speak against, and whether chains are in different places."""
+    """Return the problems that R-hat and ESS show, and whether chains are in different places."""
     is_free = table["basis_free"].to_numpy()
     entries, free = table[~is_free], table[is_free]
     more = " Try more draws, and a longer warm-up."
@@ -76,10 +76,10 @@ def _mixing_problems(table: Any, n_chains: int, n_draws: int, hold: str) -> tupl
     def bad(part: Any) -> Any:
         enough = part[["ess_bulk", "ess_tail"]].min(axis=1) >= ESS
         mixed = (part["r_hat"] <= RHAT) | (n_chains < 2)
-        return part[~(enough & mixed)]  # NaN is not enough
+        return part[~(enough & mixed)]  # NaN counts as bad
 
     def far(part: Any) -> bool:
-        """Tell whether chains are in different places, which more draws do not mend; a few draws cannot tell."""
+        """Tell whether chains are in different places, which more draws do not mend; False below 100 draws."""
         return n_draws >= 100 and bool((part["r_hat"] > FAR).any())
 
     bad_entries, bad_free = bad(entries), bad(free)
@@ -108,9 +108,10 @@ def _mixing_problems(table: Any, n_chains: int, n_draws: int, hold: str) -> tupl
 
 
 def _table(data) -> pd.DataFrame:
-    """Diagnostics of every scalar that varies."""
+    """Return the diagnostics of every scalar that varies."""
     skip = ["eigenvalue_real", "eigenvalue_imag", "active_states"]
-    skip += str(data.attrs.get("auxiliary", "")).split()  # what a hierarchical A is made of
+    # and the sites that a hierarchical A is computed from
+    skip += str(data.attrs.get("auxiliary", "")).split()
     data = data.drop_vars([name for name in skip if name in data])
     found = {
         "r_hat": az.rhat(data),
@@ -134,6 +135,7 @@ def _table(data) -> pd.DataFrame:
 
 
 def _unmixed(bad: Any, n: int, what: str) -> str:
+    """Return a sentence on the quantities that have not mixed, and the worst of them."""
     worst = bad["r_hat"].idxmax() if bad["r_hat"].max() > RHAT else bad["ess_bulk"].idxmin()
     row = bad.loc[worst]
     rhat = "" if np.isnan(row["r_hat"]) else f"R-hat {row['r_hat']:.3f}, "
@@ -144,6 +146,7 @@ def _unmixed(bad: Any, n: int, what: str) -> str:
 
 
 def _sampler_problems(data, stats, hold: str) -> list[str]:
+    """Return the problems that NUTS itself shows: divergences, full trees, low E-BFMI."""
     problems = []
     diverging = int(stats["diverging"].sum())
     if diverging:
@@ -168,7 +171,7 @@ def _sampler_problems(data, stats, hold: str) -> list[str]:
 
 
 def _model_problems(data) -> list[str]:
-    """What is wrong with the question, however well it was sampled."""
+    """Return the problems of the model and the fit, which no sampling would mend."""
     problems = []
     if not data.attrs.get("fit_converged", 1):
         problems.append(
@@ -194,4 +197,5 @@ def _model_problems(data) -> list[str]:
 
 
 def _n_channels(posterior: Any) -> int:
+    """Return the number of channels, 0 if unknown."""
     return int(az.group(posterior, "observed_data").sizes.get("channel", 0))

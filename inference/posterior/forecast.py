@@ -1,4 +1,4 @@
-"""Forecasts that carry the uncertainty of the parameters: every posterior draw simulates its own future."""
+"""Forecasts that include the uncertainty of the parameters: every posterior draw simulates its own future."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,7 +53,7 @@ def posterior_forecast(
 ) -> PosteriorForecast:
     """Draw paths of `horizon` steps after the first `given` steps of each sequence (all by default).
 
-    `cohort` may be another one than that the posterior was sampled on, with the same channels in the same units.
+    `cohort` may differ from the one that the posterior was sampled on, with the same channels in the same units.
     """
     d = az.group(posterior, "observed_data").sizes["channel"]
     if cohort.n_channels != d:
@@ -68,6 +68,7 @@ def posterior_forecast(
 
 @partial(jax.jit, static_argnames=("free", "horizon"))
 def _paths(keys, full, cohort: Cohort, psi, free, horizon):
+    """Draw a path for every draw and sequence, and return the means, both (S, N, horizon, d)."""
     n = jnp.arange(cohort.n_sequences)
 
     def one(params, key):

@@ -15,12 +15,12 @@ from numpyro.infer.util import potential_energy
 from ...models import Prior
 from .target import Free, model
 
-CHUNK = 50  # draws between two looks from the host: progress, Ctrl-C, a saved state
+CHUNK = 50  # draws in one compiled run; then progress is shown, Ctrl-C seen and the chain saved
 FIELDS = ("potential_energy", "energy", "num_steps", "accept_prob", "diverging")
 
 
 class Settings(NamedTuple):
-    """What a compiled sampler is made for: hashable."""
+    """Settings that a sampler is compiled for: hashable."""
 
     free: Free
     num_warmup: int
@@ -30,7 +30,7 @@ class Settings(NamedTuple):
 
 
 def adapts_mass(free: tuple[str, ...], prior: Prior, n_states: int) -> bool:
-    """Tell whether the curvature at the start is not enough of a mass matrix."""
+    """Tell whether the mass matrix is to be adapted, as the curvature at the start is not enough."""
     return free != ("A",) or prior.curvature(n_states) is None
 
 
@@ -43,7 +43,7 @@ class Sampler(NamedTuple):
 
 @lru_cache(maxsize=32)
 def sampler(settings: Settings) -> Sampler:
-    """Return the programs of a run."""
+    """Return the compiled programs for given settings."""
     free, num_warmup, target_accept, max_tree_depth, adapt_mass = settings
 
     def potential_of(target):

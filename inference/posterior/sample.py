@@ -1,4 +1,4 @@
-"""The posterior around a fit: NUTS draws, aligned, with what a judgement needs, as ArviZ's object."""
+"""Sampling the posterior around a fit by NUTS, with the result as ArviZ's object."""
 
 import json
 import os
@@ -49,15 +49,15 @@ def sample_posterior(
 ) -> Any:
     """Sample the posterior by NUTS on `lds_model`, with the prior that the fit used, started at the fit.
 
-    - `free` names the parameters that are sampled; the others stay at the fit. ("A",), the default, is the conditional
-      posterior, whose mode is the MAP's A. Other parameters that are free have `default_priors`, or
+    - `free` names the parameters that are sampled; the others are held at the fit. ("A",), the default, is the
+      conditional posterior, whose mode is the MAP's A. Other parameters that are free have `default_priors`, or
       those in `priors`, where the fit had none.
     - `prior` replaces the fit's prior on A, by `GammaLaplace` (β unknown) or `Horseshoe`, for example.
     - The mass matrix is the curvature at the fit; `adapt_mass` adapts it during warm-up too (by default where
       more than A is free or the prior is hierarchical).
     - `num_predictive` replicated cohorts are drawn for each chain.
     - With a `folder` every chain is saved there as it goes: the same call goes on after an interruption, and gives the
-      same draws as one that was never interrupted. Ctrl-C returns the draws that are there.
+      same draws as one that was never interrupted. Ctrl-C returns the draws made so far.
 
     Returns ArviZ's object (InferenceData or DataTree), groups posterior, sample_stats, log_likelihood (by sequence),
     posterior_predictive, prior, prior_predictive, observed_data and constant_data (which holds the fit).
@@ -102,6 +102,7 @@ def sample_posterior(
 
 
 def _check_free(free: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the free parameters in their order; raise if there are none or one is unknown."""
     names = (free,) if isinstance(free, str) else tuple(free)
     if not names:
         raise ValueError("free is empty: with no free parameter there is nothing to sample")
@@ -133,7 +134,7 @@ def _check_fit(cohort: Cohort, fit: FitResult) -> None:
 
 
 def _check_identified(params, free, prior, priors) -> int:
-    """Return how many directions of change of basis are left; a warning says which."""
+    """Return how many directions of change of basis are left, and warn of them; raise if the posterior is improper."""
     held = tuple(name for name in LDSParams._fields if name not in free)
     report = identifiability_report(params, held)
     if not report.n_directions:
@@ -148,7 +149,7 @@ def _check_identified(params, free, prior, priors) -> int:
 
 
 def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_samples, num_chains):
-    """Return the folder of a run, new or of the same run."""
+    """Return the folder of a run, or None; raise if the folder holds another run."""
     if folder is None:
         return None
     run = {

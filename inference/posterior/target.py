@@ -1,4 +1,4 @@
-"""What NUTS samples: `lds_model` of a cohort with some parameters free and the others held."""
+"""The density that NUTS samples: `lds_model` of a cohort with some parameters free and the others held."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,24 +17,24 @@ from ...models.numpyro_model import sample_params
 
 
 class Target(NamedTuple):
-    """What is sampled: the arguments of the model, a pytree, so that targets of one size share their programs."""
+    """The arguments of the model that is sampled: a pytree, so that targets of one size share their programs."""
 
-    cohort: Cohort  # for default priors: it gives the scale of each channel
+    cohort: Cohort  # gives default priors the scale of each channel
     prepared: Prepared
     prior: Prior
     priors: dict[str, Any]
-    params: LDSParams  # where it starts, and the values of what is held
+    params: LDSParams  # where the chains start, and the values of the parameters held
 
 
 class Free(NamedTuple):
-    """What moves: hashable, so that it is static under jit."""
+    """The free parameters, and the entries of A that are forced: hashable, so that they are static under jit."""
 
     names: tuple[str, ...]
     forced: tuple[int, ...] = ()  # entries of A that the prior forces to be zero, counted by rows
 
 
 def moving(free: tuple[str, ...], target: Target) -> Free:
-    """Return what moves, with the entries of A that its prior forces to be zero."""
+    """Return the free parameters, with the entries of A that its prior forces to be zero."""
     if "A" not in free or "A" in target.priors:
         return Free(free)
     forced = target.prior.forced(target.params.n_states)
@@ -42,13 +42,13 @@ def moving(free: tuple[str, ...], target: Target) -> Free:
 
 
 def model(free: Free, target: Target) -> None:
-    """Run `lds_model` with all but what is free held."""
+    """Run `lds_model` with all parameters held but the free ones."""
     arguments, options = model_arguments(free, target)
     lds_model(*arguments, **options, prepared=target.prepared)
 
 
 def prior_model(free: Free, target: Target) -> None:
-    """Sample the parameters of `model` alone."""
+    """Sample the parameters of `model`, without its likelihood."""
     arguments, options = model_arguments(free, target)
     sample_params(*arguments, **options)
 
@@ -57,7 +57,7 @@ def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments and options of `lds_model` for a target."""
     cohort, _, prior, priors, params = target
     l = params.n_states
-    if free.forced:  # under jit the prior's beta is traced, and does not tell
+    if free.forced:  # under jit the prior's beta is traced, and does not show them
         forced = np.zeros(l * l, bool)
         forced[list(free.forced)] = True
         priors = {"A": prior.distribution(l, forced.reshape(l, l)), **priors}
@@ -82,6 +82,7 @@ def start(target: Target, free: Free) -> dict[str, Array]:
 
 @partial(jax.jit, static_argnames="free")
 def _hessian(z: dict[str, Array], target: Target, free: Free) -> Array:
+    """Return the Hessian of the potential at z, as one matrix."""
     flat, unravel = ravel_pytree(z)
     return jax.hessian(lambda x: potential(unravel(x), target, free))(flat)
 
@@ -89,12 +90,13 @@ def _hessian(z: dict[str, Array], target: Target, free: Free) -> Array:
 def inverse_mass(z: dict[str, Array], target: Target, free: Free) -> Array:
     """Return the inverse of the curvature of the potential at z, made positive definite.
 
-    A penalty with a kink has no curvature there: the prior says what it counts for.
+    A penalty has no curvature at a kink: `Prior.curvature` takes its place.
     """
     H = np.array(_hessian(z, target, free), float)
     kinks = target.prior.curvature(target.params.n_states)
     if "A" in z and kinks is not None:
-        kinks = np.delete(kinks.ravel(), np.array(free.forced, int))  # these have no coordinates
+        # forced entries have no coordinates
+        kinks = np.delete(kinks.ravel(), np.array(free.forced, int))
         at = ravel_pytree({name: jnp.full_like(x, name == "A") for name, x in z.items()})[0]
         H[np.diag(np.asarray(at, bool))] += kinks
     values, vectors = np.linalg.eigh(sym(H))
@@ -117,7 +119,7 @@ def jittered(key: Array, z: Any, scale: Array, target: Target, free: Free) -> An
 
 
 def constrained(z: Mapping[str, np.ndarray], target: Target, free) -> dict[str, np.ndarray]:
-    """Return the values of all sites, deterministic ones among them; what is held is left out."""
+    """Return the values of all sites, deterministic ones among them; parameters held are left out."""
     flat = {k: jnp.asarray(x).reshape(-1, *x.shape[2:]) for k, x in z.items()}
     shape = next(iter(z.values())).shape[:2]
     return {
@@ -128,6 +130,8 @@ def constrained(z: Mapping[str, np.ndarray], target: Target, free) -> dict[str, 
 
 @partial(jax.jit, static_argnames="free")
 def _sites(flat, target, free):
+    """Return the values of all sites of every draw (n, ...)."""
+
     def one(z):
         values = constrain_fn(
             partial(prior_model, free), (target,), {}, z, return_deterministic=True

@@ -1,1 +1,1 @@
-"""Choosing β and the number of states."""
+"""The choice of β and of the number of states: regularisation path, cross-validation, stability of the zeros."""

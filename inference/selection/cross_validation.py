@@ -1,4 +1,4 @@
-"""Choosing β and the number of states by held-out sequences."""
+"""The choice of β and the number of states by cross-validation over sequences."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Choice(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What cross-validation found, with the chosen model fitted to the whole cohort."""
+    """The result of cross-validation, with the chosen model fitted to the whole cohort."""
 
     table: pd.DataFrame  # one row for each (n_states, beta)
     one_se: Choice  # sparsest within one standard error of the best density: the default
@@ -47,10 +47,10 @@ def select(
 
     Density is the log predictive density of a held-out sequence, for each observed cell; error the mean absolute error
     of forecasts of its second half, given its first, in the cohort's units. Both are means over folds, with standard
-    errors. A β of the table is one for the whole cohort: the fits to parts of it take theirs from `scaled_beta`.
+    errors. A β of the table is one for the whole cohort: fits to parts of the cohort take theirs from `scaled_beta`.
     The one-standard-error rule takes the fewest nonzero entries of A whose density is within one standard
     error of the best; among equals the fewest states, then the largest density. Takes the options of
-    `regularization_path`. Ctrl-C returns what is known of the numbers of states that are done.
+    `regularization_path`. Ctrl-C returns the result over the numbers of states that are done.
     """
     sizes = [n_states] if isinstance(n_states, int | np.integer) else list(n_states)
     n_folds = whole("n_folds", n_folds, 2, len(cohort))
@@ -120,7 +120,7 @@ def _rows(
 
 
 def _choose(table: pd.DataFrame, fits: dict[tuple[int, float], FitResult]) -> Selection:
-    """Return the choice of each rule."""
+    """Return the choice by each criterion, and the fit at the default one."""
     best = table.loc[table["density"].idxmax()]
     near = table[table["density"] >= best["density"] - best["density_se"]]
     near = near.iloc[np.lexsort((-near["density"], near["n_states"], near["nonzero"]))]
@@ -142,7 +142,7 @@ def _choose(table: pd.DataFrame, fits: dict[tuple[int, float], FitResult]) -> Se
 def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[float, float]:
     """Return the log predictive density for each cell, and the forecast error, of the sequences held out.
 
-    The whole cohort is evaluated: its shape is the same for every fold, so that nothing is compiled anew.
+    The whole cohort is evaluated, since its shape is the same for every fold and nothing is compiled anew.
     """
     cells = np.asarray(cohort.mask)[held].sum()
     density = float(np.asarray(log_likelihood(params, cohort))[held].sum()) / cells

@@ -25,11 +25,11 @@ class Path(NamedTuple):
 
     @property
     def A(self) -> np.ndarray:
-        """(k, l, l), for a plot of entries against β."""
+        """The A of every fit, (k, l, l), for a plot of entries against β."""
         return np.stack([np.asarray(fit.params.A) for fit in self.fits])
 
     def table(self) -> pd.DataFrame:
-        """One row for each β."""
+        """Return a table with one row for each β."""
         return pd.DataFrame(
             {
                 "beta": self.betas,
@@ -44,10 +44,10 @@ class Path(NamedTuple):
 
 
 def effective_states(params: LDSParams) -> np.ndarray:
-    """The states that take part in the dynamics: their row or their column of A is not zero.
+    """Return the effective states, those that take part in the dynamics: their row or column of A is not zero.
 
-    A state that is switched off is white noise: it neither remembers nor is remembered. How many are left is the
-    number of states that the data asked for, which the paper promises need not be known.
+    A state that is not effective is white noise: no past state acts on it, and it acts on no later one. The number of
+    effective states is the number that the data ask for, which the paper promises need not be known.
 
     >>> I = np.eye(3)
     >>> effective_states(LDSParams(np.diag([0.9, 0.0, 0.5]), I, I, I, np.zeros(3), I)).tolist()
@@ -61,8 +61,8 @@ def scaled_beta(beta: Any, fitted: Cohort, wanted: Cohort) -> Any:
     """Return the β that weighs as much in a fit to `wanted` as `beta` does in a fit to `fitted`.
 
     The log-likelihood that a penalty weighs against is a sum over transitions, so β grows with their number: a β that
-    is chosen on parts of a cohort shrinks A by the same amount when it is scaled to the whole. (So do glmnet and
-    scikit-learn, whose penalty is one for each observation.)
+    is chosen on parts of a cohort shrinks A by the same amount when it is scaled to the whole. (glmnet and
+    scikit-learn scale likewise: their penalty is for one observation.)
     """
     transitions = [int((np.asarray(c.lengths) - 1).sum()) for c in (wanted, fitted)]
     return beta * transitions[0] / transitions[1]
@@ -81,15 +81,17 @@ def regularization_path(
     progress: bool = False,
     **options: Any,
 ) -> Path:
-    """Fits over a grid of β: one compiled program serves them all.
+    """Fit over a grid of β, with one compiled program for all fits.
 
     `prior` gives the kind of penalty, and relative weights in its own β (`Laplace(1.0)` by default). The grid is
-    geometric, from the smallest β at which A = 0 is optimal where all else fits A = 0, down to `smallest` times that,
-    unless `betas` gives it. Takes the options of `fit_map`. Ctrl-C returns the fits that are done.
+    geometric, from the smallest β at which A = 0 is optimal, with the other parameters fitted to A = 0, down to
+    `smallest` times that, unless `betas` gives the grid. Takes the options of `fit_map`. Ctrl-C returns the fits that
+    are done.
 
-    Every fit begins at `init`, and not at its neighbour's end as is usual for convex problems: where a fit ends, noise
-    may have gone singular and links to zero, and EM finds back slowly or not at all. Begun at neighbours, from the
-    smallest β up or from the largest down, fits were seen to take longer and to end up to a thousand nats lower.
+    Every fit begins at `init`, and not where the fit at the next β ended, as is usual for convex problems: at the end
+    of a fit, noise may be singular and entries of A zero, and EM leaves such a point slowly or not at all. Started at
+    their neighbours, from the smallest β up or from the largest down, fits were seen to take longer and to end up to a
+    thousand nats lower.
     """
     prior = Laplace(1.0) if prior is None else as_penalty(prior)
     if not prior.penalised(whole("n_states", n_states)).any():
@@ -101,7 +103,7 @@ def regularization_path(
             raise ValueError(
                 f"smallest is {smallest}; it is a share of the largest beta, in (0, 1)"
             )
-        # A = 0 under an infinite penalty
+        # a fit with all of A forced to zero
         zero = Laplace(jnp.full((n_states, n_states), jnp.inf))
         empty = fit_map(cohort, n_states, zero, init=init, **options)
         if empty.interrupted:
@@ -122,7 +124,7 @@ def regularization_path(
 
 
 def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
-    """Return the factor of the prior from which on A = 0 is optimal, at a fit with A = 0."""
+    """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
     params = empty.params
     s = evaluate(params, pose(cohort, empty.prior, params), empty.constraints).stats
     return float(beta_max(params.Q, s.S10, prior))

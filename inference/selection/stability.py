@@ -1,4 +1,4 @@
-"""How stable the zeros of A are: fits to sequences drawn again with replacement."""
+"""Stability of the zeros of A under the bootstrap: fits to sequences drawn again with replacement."""
 
 from typing import Any
 
@@ -22,8 +22,9 @@ def stability_selection(
 ) -> np.ndarray:
     """Return how often each A_ij is not zero, (l, l), when the sequences are drawn again with replacement.
 
-    Every fit starts at `fit` and holds what it held, and C, so that an entry means the same in all of them. Takes the
-    options of `fit_map`, which may say otherwise. Ctrl-C returns the share among the fits that are done.
+    Every fit starts at `fit`, keeps its constraints, and holds C besides, so that an entry means the same in all of
+    them. Takes the options of `fit_map`, which may give other constraints. Ctrl-C returns the share among the fits that
+    are done.
     """
     n_bootstraps = whole("n_bootstraps", n_bootstraps)
     rng = np.random.default_rng(seed)

@@ -1,1 +1,1 @@
-"""Steps that help EM along without changing what it maximises."""
+"""Steps that speed up EM without changing its objective: changes of basis, and quasi-Newton steps."""

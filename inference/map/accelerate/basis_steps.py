@@ -1,4 +1,4 @@
-"""Exact basis steps: z → Wz leaves the likelihood as it is, so any W that lowers the penalty is a gain for free."""
+"""Exact basis steps: z → Wz leaves the likelihood unchanged, so any W that lowers the penalty raises the objective."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,13 @@ from scipy.linalg import schur
 
 from ....models import LDSParams, Penalty, change_basis
 
-_MAX_CONDITION = 1e4  # of W: a basis that is nearly degenerate gains little and costs precision
+_MAX_CONDITION = 1e4  # of W: a nearly degenerate basis gains little and costs precision
 
 
 def basis_step(
     params: LDSParams, prior: Penalty, rotations: bool = False
 ) -> tuple[LDSParams, Array, float]:
-    """Return the best of a few bases z → Wz, W, and by how much it lowers the penalty (0: the basis is kept).
+    """Return the parameters in the best of a few bases, its W, and how much it lowers the penalty (0: no change).
 
     Candidates: the states rescaled one by one (ℓ1 matrix balancing), and the real block-diagonal eigenbasis of A, where
     ‖A‖₁ is near its infimum Σ |λ_i| over all bases. With `rotations` W is orthogonal, which keeps Q = I: turns of A
@@ -41,6 +41,7 @@ Basis = tuple[np.ndarray, np.ndarray]  # W, and W A W^-1
 
 
 def _candidates(A: np.ndarray, uniform: bool) -> Iterator[Basis]:
+    """Yield bases that rescale the states, or make A block diagonal."""
     d = _balance(A)
     yield np.diag(d), A * d[:, None] / d
     if uniform:  # a penalty that differs between entries need not gain from a diagonal A
@@ -50,6 +51,7 @@ def _candidates(A: np.ndarray, uniform: bool) -> Iterator[Basis]:
 
 
 def _rotations(A: np.ndarray, uniform: bool) -> Iterator[Basis]:
+    """Yield orthogonal bases."""
     if uniform:
         yield _turn(A, np.eye(len(A)))
         T, U = schur(A, output="real")[:2]
@@ -57,7 +59,7 @@ def _rotations(A: np.ndarray, uniform: bool) -> Iterator[Basis]:
 
 
 def _turn(A: np.ndarray, W: np.ndarray, sweeps: int = 20) -> Basis:
-    """‖W A W'‖₁ lowered by turns in the planes of two states, to where an entry is zero.
+    """Lower ‖W A W'‖₁ by turns in the planes of two states, each to an angle at which an entry is zero.
 
     An entry outside of the plane's 2 x 2 block is a cos θ + b sin θ; where none is zero the sum of their magnitudes is
     concave in θ, so its minima have a zero. Entries of the block are e + f cos 2θ + g sin 2θ.
@@ -87,7 +89,7 @@ def _turn(A: np.ndarray, W: np.ndarray, sweeps: int = 20) -> Basis:
 
 
 def _block_angles(B: np.ndarray) -> np.ndarray:
-    """Angles at which an entry of the turned 2 x 2 block is zero, and those of its symmetric part's axes."""
+    """Return the angles at which an entry of the turned 2 x 2 block is zero, and those of its symmetric part's axes."""
     trace, skew = (B[0, 0] + B[1, 1]) / 2, (B[0, 1] - B[1, 0]) / 2
     half, cross = (B[0, 0] - B[1, 1]) / 2, (B[0, 1] + B[1, 0]) / 2
     size, phase = np.hypot(half, cross), np.arctan2(cross, half)
@@ -102,19 +104,19 @@ def _block_angles(B: np.ndarray) -> np.ndarray:
 
 
 def _balance(A: np.ndarray, sweeps: int = 50) -> np.ndarray:
-    """Positive d that makes ‖diag(d) A diag(d)^-1‖₁ least: Osborne's iteration on off-diagonal sums."""
+    """Return the positive d with the least ‖diag(d) A diag(d)^-1‖₁, by Osborne's iteration on off-diagonal sums."""
     off = np.abs(A) - np.diag(np.diag(np.abs(A)))
     d = np.ones(len(A))
     for _ in range(sweeps):
         for i in range(len(A)):
             row, column = d[i] * (off[i] / d).sum(), (off[:, i] * d).sum() / d[i]
-            if row > 0 and column > 0:  # else the infimum is not attained: the scale would drift
+            if row > 0 and column > 0:  # otherwise there is no minimum, and the scale drifts
                 d[i] *= np.sqrt(column / row)
     return d / np.exp(np.log(d).mean())
 
 
 def _block_eigenbasis(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """V and D = V^-1 A V, block diagonal with exact zeros: a 2 x 2 block a complex pair."""
+    """Return V and D = V^-1 A V, block diagonal with exact zeros: a 2 x 2 block for each complex pair."""
     values, vectors = np.linalg.eig(A)
     V, D, k = np.zeros_like(A), np.zeros_like(A), 0
     for value, v in zip(values, vectors.T, strict=True):

@@ -1,8 +1,8 @@
 """Coordinates for quasi-Newton steps, in which the information of the complete data is near the identity.
 
-x = 0 is the point that they are set up at, but for A, which is x / scale: it stays within a piece on which the penalty
-is smooth (an orthant, for a Laplace prior). All of it is on the host: matrices this small cost more to hand over than
-to multiply.
+x = 0 is the point at which they are set up, but for A, which is x / scale: A stays within a piece on which the penalty
+is smooth (an orthant, for a Laplace prior). All of it is in numpy: handing such small matrices to JAX costs more than
+multiplying them.
 """
 
 from typing import Any, NamedTuple
@@ -30,14 +30,14 @@ class Chart(NamedTuple):
     counts: dict[str, float]  # how many terms each covariance is the mean of
 
     def point(self, x: np.ndarray) -> "Point":
-        """Return the parameters at x."""
+        """Return the point at coordinates x."""
         found = {name: _at(self, name, part) for name, part in self.parts(x)}
         new = {name: value for name, (value, _) in found.items()}
         known = {name: known for name, (_, known) in found.items()}
         return Point(self.origin._replace(**new), known)
 
     def slope(self, point: "Point", stats: ExpectedStatistics) -> tuple[float, np.ndarray]:
-        """Return penalty less log-likelihood, and its gradient in x, from the sums of the E-step there."""
+        """Return penalty less log-likelihood, and its gradient in x, from the sums of the E-step at the point."""
         score = fisher_score(point.params, stats)
         penalty, by_A = self.piece.evaluate(point.params.A)
         down = LDSParams(*(-g for g in score))._replace(A=by_A - score.A)
@@ -45,18 +45,18 @@ class Chart(NamedTuple):
         return penalty - float(stats.log_likelihood), np.concatenate(g)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many coordinates each moving parameter has."""
+        """Return the number of coordinates of each moving parameter."""
         d, l = self.origin.C.shape
         size = self.constraints.sizes(l, d)
         return {name: size[name] for name in self.moving}
 
     def parts(self, x: np.ndarray) -> list[tuple[str, np.ndarray]]:
-        """Return the coordinates of each parameter."""
+        """Return the name and the coordinates of each moving parameter."""
         ends = np.cumsum(list(self.sizes().values()))
         return list(zip(self.moving, np.split(x, ends[:-1]), strict=True))
 
     def start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return x of the origin, and bounds that keep A in its piece; an entry that stays zero has both at 0."""
+        """Return x of the origin, and bounds that keep A in its piece; both are 0 for an entry that stays zero."""
         sizes = self.sizes()
         x = {name: np.zeros(n) for name, n in sizes.items()}
         low = {name: np.full(n, -np.inf) for name, n in sizes.items()}
@@ -70,7 +70,7 @@ class Chart(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The parameters at some x, and what `_pull` would otherwise form again."""
+    """The parameters at some x, and matrices that `_pull` needs again."""
 
     params: LDSParams  # in 64 bits
     known: dict[str, Any]
@@ -87,14 +87,14 @@ def chart_at(
     floors: Floors,
     constraints: Constraints,
 ) -> Chart | None:
-    """Return coordinates at a point; None if nothing may move."""
+    """Return coordinates around a point; None if no parameter may move."""
     dtype = params.A.dtype
     params = LDSParams(*(np.asarray(x, float) for x in params))
     A, _, Q, R, _, V1 = params
     below = {name: np.asarray(F, float) for name, F in floors._asdict().items()}
 
     def clear(name):
-        """Tell whether a covariance is above its floor; one that is not is left to EM."""
+        """Tell whether a covariance is above twice its floor; only EM moves one that is not."""
         if name not in below:
             return True
         return np.linalg.eigvalsh(getattr(params, name) - _CLEAR * below[name])[0] > 0
@@ -127,7 +127,7 @@ def chart_at(
 
 
 def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Return a parameter at x, and what `_pull` needs to know of it."""
+    """Return a parameter at x, and matrices that `_pull` needs again."""
     now = getattr(chart.origin, name)
     if name == "A":
         return x.reshape(now.shape) / chart.scales["A"], None
@@ -140,7 +140,7 @@ def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 def _pull(chart: Chart, name: str, point: Point, g: np.ndarray) -> np.ndarray:
-    """Return the gradient in x from that in the parameter."""
+    """Return the gradient in x from the gradient in the parameter."""
     if name in ("A", "C"):
         return (g / chart.scales[name]).ravel()
     if name == "pi1":

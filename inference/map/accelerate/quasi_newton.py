@@ -1,6 +1,6 @@
-"""Quasi-Newton steps on the penalised log-likelihood, which finish what EM is slow to finish.
+"""Quasi-Newton steps on the penalised log-likelihood, which converge where EM becomes slow.
 
-By Fisher's identity the exact gradient follows from the sums of an E-step, which EM's own program makes. Steps are
+By Fisher's identity the exact gradient follows from the sums of an E-step, which EM's own program computes. Steps are
 scipy's L-BFGS-B, monotone, in the coordinates of coordinates.py. A stays within a piece on
 which the penalty is smooth: bounds make its exact zeros, and the next EM step may choose another piece.
 """
@@ -19,7 +19,7 @@ _MEMORY = 100  # pairs kept by L-BFGS-B
 
 
 class Run(NamedTuple):
-    """Where a run of quasi-Newton steps ended."""
+    """The result of a run of quasi-Newton steps."""
 
     params: LDSParams | None  # None: no step was taken
     objective: list[float]  # after each step
@@ -36,7 +36,7 @@ def quasi_newton(
 ) -> Run:
     """Take up to max_iter steps, fewer if the gradient is within a tenth of what EM calls optimal.
 
-    `objective` is that at the chart's origin. `stepped` is told the objective after each step.
+    `objective` is the objective at the chart's origin. `stepped` is called with the objective after each step.
     """
     x0, lower, upper = chart.start()
 
@@ -52,13 +52,13 @@ def quasi_newton(
         return (value, g) if finite else (1e300, np.zeros_like(x))
 
     best, last = f(x0)[0], None
-    constant = objective + best  # the prior's: what is minimised is the rest
+    constant = objective + best  # log_constant of the prior, which f leaves out
     reached: list[float] = []
 
     def accept(intermediate_result):
         nonlocal best, last
         value = float(intermediate_result.fun)
-        if value > best:  # rounding, at the end
+        if value > best:  # only by rounding, near the optimum
             raise StopIteration
         best, last = value, np.array(intermediate_result.x)
         stepped(constant - value)
