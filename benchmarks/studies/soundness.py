@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from sparse_lds.inference import fit_map
+from sparse_lds.inference import Stop, fit_map
 from sparse_lds.models import Cohort, GroupLaplace, Laplace, LDSParams, simulate
 
 SHAPES = [(2, 3, 16, 8), (3, 2, 16, 10), (4, 4, 32, 6)]  # l, d, N, T
@@ -78,7 +78,7 @@ def main():
                 "sound": sound(plain) and sound(fast),
                 "converged": fast.converged,
                 "kkt": fast.kkt_residual,
-                "drift": "drift" in fast.reason,
+                "drift": fast.stop is Stop.DRIFT,
                 "paper fall": fall(paper),
                 "paper falls": int(
                     (np.diff(paper.objective) < -1e-9 * np.abs(paper.objective[1:])).sum()

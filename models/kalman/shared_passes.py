@@ -1,0 +1,246 @@
+"""The passes over sequences without gaps: filter, adjoint and moments, where one covariance recursion serves them all.
+
+All sequences start from the same prior, so gains and covariances at step t do not depend on the sequence,
+whatever its length. Only the means do, and they are linear in the data. Steps go in blocks of b: within a block,
+matrices made once for all sequences take the predicted mean at its start, the whitened innovations e, and the
+adjoint r from its end to everything else, so that a pass over the sequences is a few products of
+moderate size for each block instead of many tiny ones for each step.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Real
+
+from ..linalg import small_product as mul
+from ..linalg import sym, whitener
+from ..params import LDSParams
+
+if TYPE_CHECKING:
+    from .complete import Complete, Terms
+
+
+class Forward(NamedTuple):
+    """Result of the Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
+
+    Pf: Real[Array, "B b l l"]
+    W: Real[Array, "B b d d"]  # whitener of the innovations, W S W' = I
+    V: Real[Array, "B b d l"]  # W C P: the gain is V'W
+    WC: Real[Array, "B b d l"]
+    AK: Real[Array, "B b l d"]  # from innovations to the next prediction
+    L: Real[Array, "B b l l"]  # A (I - K C)
+    logdet: Real[Array, "B b"]  # log |S_t|
+    m: Real[Array, "B l N"]  # E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
+    e: Real[Array, "B b*d N"]  # whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
+
+
+def block_length(T: int, l: int, d: int) -> int:
+    """Return the number of steps of a block, about that with the fewest multiplications for each sequence."""
+    return min(T, max(1, (3 * l + d) // (2 * d)))
+
+
+def forward(params: LDSParams, data: "Complete") -> Forward:
+    """Filter all sequences: one Riccati pass, then the means."""
+    A, C, Q, R, pi1, V1 = params
+    T, d, N = data.y.shape
+    l = A.shape[0]
+    b = block_length(T, l, d)
+    B = -(-T // b)
+
+    def riccati(P, _):
+        CP = mul(C, P)
+        W, logdet = whitener(sym(mul(CP, C.T) + R))
+        V = mul(W, CP)
+        K = mul(V.T, W)
+        X = P - mul(V.T, V)
+        # the last term is 0 but for rounding (Joseph): it keeps Pf definite when R is nearly singular
+        Pf = sym(X - mul(mul(X, C.T) - mul(K, R), K.T))
+        return sym(mul(mul(A, Pf), A.T) + Q), (Pf, W, V, logdet)
+
+    _, steps = lax.scan(riccati, V1, length=B * b)
+    Pf, W, V, logdet = (x.reshape(B, b, *x.shape[1:]) for x in steps)
+
+    # from (m, y) of a block to the m of its steps, and of the first step after it
+    WC, AK = W @ C, A @ (V.mT @ W)
+    L, m = A - AK @ C, [jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))]
+    for j in range(b):
+        m.append(jnp.concatenate([L[:, j] @ m[j], AK[:, j]], axis=2))
+    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * d)
+    blocks = jnp.concatenate([m[b], e.reshape(B, b * d, -1)], axis=1)
+
+    pad = [(0, B * b - T), (0, 0)]
+    inside = jnp.pad(data.inside, pad).reshape(B, b, N)
+    y = jnp.pad(data.y, [*pad, (0, 0)]).reshape(B, b * d, N)
+    xs = blocks, y, jnp.repeat(inside, d, axis=1), _later(inside[:, 0])
+
+    def step(m, x):
+        block, y, inside, goes_on = x
+        out = block @ jnp.concatenate([m, y])
+        return out[:l] * goes_on, (m, out[l:] * inside)
+
+    _, (m, e) = lax.scan(step, pi1[:, None] * data.unit, xs)
+    return Forward(Pf, W, V, WC, AK, L, logdet, m, e)
+
+
+def _stack(rows: list[Array], n: int) -> Array:
+    """Stack matrices (B, l, .) of the b steps of a block as (B, b, l, n), with zeros on the right."""
+    return jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (0, n - x.shape[2])]) for x in rows], axis=1)
+
+
+def _cells(W: Array, left: int, right: int = 0) -> Array:
+    """Place W_j (B, b, i, d) at the columns of the cells of step j, among those of a block."""
+    b, d = W.shape[1], W.shape[3]
+    pads = [[(0, 0), (0, 0), (left + j * d, right + (b - 1 - j) * d)] for j in range(b)]
+    return jnp.stack([jnp.pad(W[:, j], pads[j]) for j in range(b)], axis=1)
+
+
+def _later(x: Array) -> Array:
+    """Shift x by one along the first axis, 0 at the end."""
+    return jnp.concatenate([x[1:], jnp.zeros_like(x[:1])])
+
+
+class Lifted(NamedTuple):
+    """Matrices (B, b, ., n) that take x = (m, e, r) of a block, (B, n, N), to quantities of its steps."""
+
+    x: Real[Array, "B n N"]  # r is the adjoint that enters the block from its end
+    r: Real[Array, "B b l n"]  # to r_t, from the data after step t: E[e_{t+1} | y] = Q r_t
+    u: Real[Array, "B b d n"]  # to u_t, likewise: E[v_t | y] = R u_t
+    z: Real[Array, "B b l n"]  # to z_t = E[z_t | y]
+    r0: Real[Array, "l N"]
+
+
+def backward(params: LDSParams, fwd: Forward) -> Lifted:
+    """Run the adjoint pass over the means: r_{t-1} = A'r_t + C'u_t with u_t = W'e_t - K'A'r_t."""
+    A = params.A
+    Pf, W, V, WC, AK, L, *_ = fwd
+    B, b, d, l = V.shape
+    n = 2 * l + b * d
+    eye = jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))
+    r = [eye]  # r of the steps from the last to the first, and r before the first
+    for j in reversed(range(b)):
+        r.append(jnp.concatenate([WC[:, j].mT, L[:, j].mT @ r[-1]], axis=2))
+
+    def step(r, x):
+        block, e = x
+        return block @ jnp.concatenate([e, r]), r
+
+    r0, ends = lax.scan(step, jnp.zeros_like(fwd.m[0]), (r.pop(), fwd.e), reverse=True)
+    r = jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (n - x.shape[2], 0)]) for x in r[::-1]], axis=1)
+    u = _cells(W.mT, l, l) - AK.mT @ r
+
+    mf = [jnp.concatenate([eye, V[:, 0].mT], axis=2)]
+    for j in range(1, b):
+        mf.append(jnp.concatenate([A @ mf[-1], V[:, j].mT], axis=2))
+    # m + P (r before the step) is the same, but rounds to the size of P_1 = V1, which may be large
+    z = _stack(mf, n) + (Pf @ A.T) @ r
+    return Lifted(jnp.concatenate([fwd.m, fwd.e, ends], axis=1), r, u, z, r0)
+
+
+def information(fwd: Forward, n_t: Array) -> Array:
+    """Return Λ_0, ..., Λ_T (T + 1, l, l): the information of later observations on z_{t+1}, summed over sequences.
+
+    Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with L = A (I - K C) and n_t = Σ_n w_n 1[T_n >= t]. The recursion is
+    affine, so the sum over sequences that end at different times obeys the same recursion, and one pass serves all.
+    """
+    WC, L = _steps(fwd.WC, n_t), _steps(fwd.L, n_t)
+
+    def step(Lam, x):
+        L, drive = x
+        before = sym(drive + mul(mul(L.T, Lam), L))
+        return before, before
+
+    end = jnp.zeros_like(L[0])
+    _, Lam = lax.scan(step, end, (L, n_t[:, None, None] * WC.mT @ WC), reverse=True)
+    return jnp.concatenate([Lam, end[None]])
+
+
+def score(
+    params: LDSParams, data: "Complete", fwd: Forward, cotangent: "Terms"
+) -> tuple[LDSParams, Array]:
+    """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
+
+    The cotangent gives the weights w_n, and n_t, how many sequences reach step t, with their weights.
+
+    With E[e_{t+1} | y] = Q r_t and E[v_t | y] = R u_t the inverses of Q and R cancel from ∂/∂A = Q^-1 E Σ e_{t+1} z_t'
+    and the other gradients. The sequences enter through the moments of x, in which r, u and z are linear.
+    """
+    weights, n_t = -2 * cotangent.squares, -2 * cotangent.constants
+    A = params.A
+    l = A.shape[0]
+    x, r, u, z, r0 = backward(params, fwd)
+    ru = jnp.concatenate([r, u], axis=2)
+    G = (x[:, l:] * weights) @ x.mT  # r and u take nothing from m
+    total = _sum(ru[..., l:], G, jnp.concatenate([z, ru], axis=2))
+    z_part, ru_part = total[:, :l], total[:, l:]
+
+    Lam = information(fwd, n_t)
+    Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
+    K = V.mT @ W
+    Lam0, Lam, n_t = Lam[0], Lam[1:], n_t[:, None, None]
+    LamA = Lam @ A
+    KLam = AK.mT @ LamA
+    grads = LDSParams(
+        A=z_part[:l] - (LamA @ Pf).sum(0),
+        C=z_part[l:] + (KLam @ Pf - n_t * K.mT).sum(0),
+        Q=0.5 * (ru_part[:l, :l] - Lam.sum(0)),
+        R=0.5 * (ru_part[l:, l:] - (n_t * W.mT @ W + KLam @ K).sum(0)),
+        pi1=r0 @ (weights * data.unit),
+        V1=0.5 * (r0 * weights @ r0.T - Lam0),
+    )
+    B, b, d, n = u.shape
+    dy = -(u.reshape(B, b * d, n) @ x) * weights
+    return grads, dy.reshape(B * b, d, -1)[: data.y.shape[0]]
+
+
+def moments(params: LDSParams, data: "Complete", fwd: Forward) -> tuple[Array, ...]:
+    """Return the sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`."""
+    A, C, Q, R, _, _ = params
+    weights, n_t = data.weights, data.n_t
+    l = A.shape[0]
+    b = fwd.V.shape[1]
+    x, r, u, z, _ = backward(params, fwd)
+    total = _sum(z, (x * weights) @ x.mT, jnp.concatenate([r, u, z], axis=2)).T
+    rz, uz, zz = total[:l], total[l:-l], total[-l:]
+
+    # zz includes the steps between a sequence's end and that of its block, where z is A^s z_last after s steps
+    last = data.inside.sum(0).astype(int) - 1
+    block, j = last // b, last % b
+    end = last.max()
+    z_last = lax.cond(
+        ((last == end) | (last < 0)).all(),  # -1: a sequence of length 0, where x is 0
+        lambda: z[end // b, end % b] @ x[end // b],
+        lambda: (z[block, j].mT * x[block, :, jnp.arange(last.size)][..., None]).sum(1).T,
+    )  # (l, N)
+    reach = jnp.arange(b)[:, None] < b - j  # (b, N), step j + s is in the block
+    zz_last = (z_last * (reach * weights)[:, None]) @ z_last.T  # (b, l, l)
+    past = jnp.zeros_like(A)
+    for s in reversed(range(1, b)):
+        past = A @ (zz_last[s] + past) @ A.T
+    zz = zz - past
+
+    # Cov[z_t | y] summed over the sequences that reach t; a sequence that ends at t has no part in Λ_t
+    Lam = information(fwd, n_t)[1:]
+    Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
+    APf = A @ Pf
+    LamAPf = Lam @ APf
+    taken = jnp.einsum("tij,tik->jk", jnp.concatenate([APf, AK], axis=2), LamAPf)
+    cov1 = n_t[0] * Pf[0] - APf[0].T @ LamAPf[0]
+    cov, cov00 = (jnp.einsum("t,tij->ij", w, Pf) - taken[:l] for w in (n_t, _later(n_t)))
+    ez = rz - LamAPf.sum(0)  # Q^-1 Σ E[e_t z_{t-1}']
+    vz = uz + taken[l:] - jnp.einsum("tji,tjk->ik", n_t[:, None, None] * W, V)  # R^-1 Σ E[v_t z_t']
+    z1 = z[0, 0] @ x[0]
+    S00, Szz = zz - zz_last[0] + cov00, zz + cov
+    M1 = z1 * weights @ z1.T + cov1
+    return z1 @ (weights * data.unit), M1, S00, A @ S00 + Q @ ez, Szz, C @ Szz + R @ vz
+
+
+def _sum(a: Array, G: Array, b: Array) -> Array:
+    """Return Σ_t a_t G b_t' with the G of the block."""
+    aG = a.reshape(a.shape[0], -1, a.shape[3]) @ G
+    return (aG.reshape(*a.shape[:3], -1) @ b.mT).sum((0, 1))
+
+
+def _steps(x: Array, n_t: Array) -> Array:
+    """Reshape (B, b, ...) to (T, ...)."""
+    return x.reshape(-1, *x.shape[2:])[: n_t.size]
