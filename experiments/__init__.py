@@ -1,1 +1,1 @@
-"""The evaluation of the paper: lab data, forecasts, tables and figures."""
+"""Lab files, the paper's evaluation, figures, and the command line."""

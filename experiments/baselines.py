@@ -1,4 +1,4 @@
-"""Forecast prediction tasks without a state: by the last value, the mean, or a vector autoregression.
+"""Baseline forecasters without states: the last value, the mean, and a vector autoregression.
 
 The cohorts are standardised, so that 0 is the mean of the training patients.
 """
@@ -26,7 +26,7 @@ def channel_mean(cohort: Cohort, tasks: Tasks) -> np.ndarray:
 
 
 def var1_forecaster(train: Cohort) -> Forecaster:
-    """Fit y_t = b + B y_{t-1} by least squares, and return its forecaster.
+    """Fit y_t = b + B y_{t-1} by least squares, and return the forecaster of the fit.
 
     The fit takes pairs of neighbouring steps that are complete. The forecast starts from the last value carried
     forward.

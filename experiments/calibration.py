@@ -1,7 +1,7 @@
-"""Simulation-based calibration (Talts et al., 2018): does the sampler draw from the posterior it claims?
+"""Simulation-based calibration (Talts et al., 2018): does the sampler draw from the posterior that it claims?
 
-Parameters drawn from the prior, data drawn from them, and the rank of the true value among posterior draws: uniform if
-likelihood, prior and sampler are right together. A bug in any of them bends the ranks.
+Parameters are drawn from the prior, data from the parameters, and the true value is ranked among posterior draws. The
+ranks are uniform if likelihood, prior and sampler are right together, and not uniform if one of them has a bug.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,13 @@ from ..models import LDSParams, Prior, prepare, simulate
 
 
 class Calibration(NamedTuple):
+    """Ranks of the true values among posterior draws, with tests and figures of their uniformity."""
+
     ranks: pd.DataFrame  # a row for each simulation, a column for each scalar; 0 to n_draws
     n_draws: int
 
     def table(self, bins: int = 10) -> pd.DataFrame:
-        """Two tests of uniformity for each scalar: chi-square in equal bins, and Kolmogorov-Smirnov."""
+        """Return two tests of uniformity for each scalar: chi-square in equal bins, and Kolmogorov-Smirnov."""
         _check_bins(bins, self.n_draws)
         rows = {}
         for name in self.ranks:
@@ -43,7 +45,7 @@ class Calibration(NamedTuple):
         return pd.DataFrame(rows).T
 
     def figure(self, bins: int = 10) -> Figure:
-        """Histograms of the ranks, with the band that 95 of 100 bars of uniform ranks lie in."""
+        """Draw histograms of the ranks, with the band that 95 of 100 bars of uniform ranks lie in."""
         _check_bins(bins, self.n_draws)
         names = list(self.ranks)
         columns = min(5, len(names))
@@ -69,6 +71,7 @@ class Calibration(NamedTuple):
 
 
 def _check_bins(bins: int, n_draws: int) -> None:
+    """Raise unless the possible ranks fill the bins evenly."""
     if (n_draws + 1) % bins:
         raise ValueError(f"bins is {bins}; it must divide the {n_draws + 1} possible ranks evenly")
 
@@ -87,9 +90,9 @@ def calibrate(
     num_warmup: int = 200,
     progress: bool = False,
 ) -> Calibration:
-    """Ranks of every scalar of the free parameters; what is not free is held at `params`.
+    """Return the ranks of every scalar of the free parameters; the other parameters are held at `params`.
 
-    Every free parameter but A needs a prior in `priors`, one that does not look at the data.
+    Every free parameter but A needs a prior in `priors`, one that does not depend on the data.
     """
     missing = [name for name in free if name != "A" and name not in (priors or {})]
     if missing:
@@ -100,14 +103,14 @@ def calibrate(
     rows = []
     for i in tqdm(range(n_simulations), disable=not progress, desc="calibration", unit="sim"):
         for_truth, for_start, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 4)
-        cohort = simulate(for_data, params, lengths).cohort  # its labels and lengths
+        cohort = simulate(for_data, params, lengths).cohort  # for its labels and lengths
         target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
         names = moving(ordered, target)
         settings = Settings(names, num_warmup, 0.8, 10, adapt)
         truth = _from_prior(for_truth, target, names)
         full = params._replace(**{k: v for k, v in truth.items() if k in names.names})
         cohort = simulate(for_data, full, lengths).cohort
-        # from another draw of the prior: at the truth a sampler that does not move would pass
+        # started at another draw of the prior: started at the truth, a sampler that does not move would pass
         other = _from_prior(for_start, target, names)
         start = params._replace(**{k: v for k, v in other.items() if k in names.names})
         target = target._replace(
@@ -130,5 +133,6 @@ def calibrate(
 
 @partial(jax.jit, static_argnames="free")
 def _from_prior(key, target: Target, free: Free) -> dict[str, Any]:
+    """Draw the parameters once from the prior."""
     found = Predictive(partial(prior_model, free), num_samples=1)(key, target)
     return {k: v[0] for k, v in found.items()}

@@ -1,4 +1,4 @@
-"""The MAP beside its posterior, as pictures. Each function draws one figure and returns it."""
+"""Figures of a MAP fit and its posterior; each function draws one figure and returns it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,15 @@ from matplotlib.figure import Figure
 
 from ..inference import Comparison, FitResult, Path, posterior_forecast
 from ..inference.posterior import arviz_compat as az
-from ..models import Cohort, forecast
+from ..inference.posterior.forecast import PosteriorForecast
+from ..models import Cohort, Forecast, forecast
 
 _MAP, _POSTERIOR = "C3", "C0"
+_Z90 = 1.6448536269514722  # half the width of a 90% interval, in standard deviations
 
 
 def plot_transition(comparison: Comparison) -> Figure:
-    """A as MAP, as posterior mean, and P(|A_ij| < ε), with a ✕ on entries where most rules contradict the MAP."""
+    """Draw the MAP of A, its posterior mean, and P(|A_ij| < ε), with a ✕ where most rules contradict the MAP."""
     t = comparison.table
     l = int(np.sqrt(len(t)))
     states = [str(name) for name in t.index.get_level_values("state").unique()]
@@ -73,7 +75,7 @@ def plot_transition(comparison: Comparison) -> Figure:
 
 
 def plot_forest(comparison: Comparison) -> Figure:
-    """The posterior's interval of every entry of A, with the MAP crossed on it; exact zeros are hollow."""
+    """Draw the posterior's interval of every entry of A, with the MAP as a cross; exact zeros are hollow circles."""
     t = comparison.table
     n = len(t)
     figure, axis = plt.subplots(figsize=(6, 1.2 + 0.19 * n), layout="constrained")
@@ -103,7 +105,7 @@ def plot_forest(comparison: Comparison) -> Figure:
 def plot_path(
     path: Path, comparison: Comparison | None = None, beta: float | None = None
 ) -> Figure:
-    """Entries of A along the path of β, each in the basis of its own fit, with the HDIs at the chosen β."""
+    """Draw the entries of A along the path of β, each in the basis of its own fit, with the HDIs at the chosen β."""
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
     A = path.A.reshape(len(path.betas), -1)
     alive = np.abs(A).max(0) > 0
@@ -133,7 +135,7 @@ def plot_path(
 
 
 def plot_eigenvalues(fit: FitResult, posterior: Any, n: int = 400) -> Figure:
-    """Eigenvalues of the MAP's A, and of draws, in the complex plane with the unit circle."""
+    """Draw the eigenvalues of the MAP's A, and of draws, in the complex plane with the unit circle."""
     data = az.group(posterior, "posterior")
     if "A" not in data:
         raise ValueError(
@@ -184,7 +186,7 @@ def plot_forecast_fan(
     probs: Sequence[float] = (0.5, 0.9),
     measured: np.ndarray | None = None,
 ) -> Figure:
-    """The future of one sequence after its first `given` steps: the MAP's forecast against the posterior predictive.
+    """Draw forecasts of one sequence after its first `given` steps, by the MAP and by the posterior predictive.
 
     `measured` (N, T, d) tells measurements from cells that were filled in, which are drawn hollow.
     """
@@ -199,11 +201,8 @@ def plot_forecast_fan(
     horizon = length - given
     ahead = posterior_forecast(key, posterior, one, horizon, given)
     plug = forecast(fit.params, one, horizon, given)
-    sd = np.sqrt(np.diagonal(plug.cov[0], axis1=-2, axis2=-1))
-    units = one.to_units
-    y, steps = units(np.where(one.mask[0], one.y[0], np.nan))[:length], np.arange(1, length + 1)
+    y = one.to_units(np.where(one.mask[0], one.y[0], np.nan))[:length]
     filled = np.zeros(y.shape, bool) if measured is None else ~measured[sequence, :length]
-    future = steps[given:]
     figure, axes = plt.subplots(
         one.n_channels,
         1,
@@ -212,30 +211,9 @@ def plot_forecast_fan(
         layout="constrained",
         squeeze=False,
     )
-    z = 1.6448536269514722  # of a 90% interval
     for j, axis in enumerate(axes[:, 0]):
-        for prob in sorted(probs, reverse=True):
-            low, high = (units(x)[0, :, j] for x in ahead.interval(prob))
-            axis.fill_between(
-                future,
-                low,
-                high,
-                color=_POSTERIOR,
-                alpha=0.12 + 0.4 * (1 - prob),
-                lw=0,
-                label=f"posterior predictive, {prob:.0%}",
-            )
-        axis.plot(
-            future, units(ahead.mean)[0, :, j], color=_POSTERIOR, lw=1.4, label="posterior mean"
-        )
-        mean = np.asarray(plug.mean)
-        axis.plot(future, units(mean)[0, :, j], "--", color=_MAP, lw=1.2, label="MAP, 90%")
-        for sign in (-1, 1):
-            axis.plot(future, units(mean + sign * z * sd)[0, :, j], ":", color=_MAP, lw=1.1)
-        axis.plot(steps, np.where(filled[:, j], np.nan, y[:, j]), "k.", ms=5, label="measured")
-        if (filled & np.isfinite(y)).any():
-            shown = np.where(filled[:, j], y[:, j], np.nan)
-            axis.plot(steps, shown, "o", color="0.5", ms=3, mfc="none", label="filled in")
+        _draw_forecasts(axis, j, one, ahead, plug, np.arange(given + 1, length + 1), probs)
+        _draw_values(axis, y[:, j], filled[:, j], bool((filled & np.isfinite(y)).any()))
         axis.axvline(given + 0.5, color="0.7", lw=0.8)
         axis.set_ylabel(str(one.channels[j]))
     axes[-1, 0].set_xlabel("step")
@@ -244,3 +222,41 @@ def plot_forecast_fan(
         ncols=3, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0)
     )
     return figure
+
+
+def _draw_forecasts(
+    axis: Any,
+    j: int,
+    one: Cohort,
+    ahead: PosteriorForecast,
+    plug: Forecast,
+    future: np.ndarray,
+    probs: Sequence[float],
+) -> None:
+    """Draw the forecasts of channel j by posterior and MAP at the `future` steps, in the user's units."""
+    units = one.to_units
+    for prob in sorted(probs, reverse=True):
+        low, high = (units(x)[0, :, j] for x in ahead.interval(prob))
+        axis.fill_between(
+            future,
+            low,
+            high,
+            color=_POSTERIOR,
+            alpha=0.12 + 0.4 * (1 - prob),
+            lw=0,
+            label=f"posterior predictive, {prob:.0%}",
+        )
+    axis.plot(future, units(ahead.mean)[0, :, j], color=_POSTERIOR, lw=1.4, label="posterior mean")
+    mean, sd = np.asarray(plug.mean), np.sqrt(np.diagonal(plug.cov[0], axis1=-2, axis2=-1))
+    axis.plot(future, units(mean)[0, :, j], "--", color=_MAP, lw=1.2, label="MAP, 90%")
+    for sign in (-1, 1):
+        axis.plot(future, units(mean + sign * _Z90 * sd)[0, :, j], ":", color=_MAP, lw=1.1)
+
+
+def _draw_values(axis: Any, y: np.ndarray, filled: np.ndarray, any_filled: bool) -> None:
+    """Draw the values y (T,) of a channel, hollow where they were filled in."""
+    steps = np.arange(1, len(y) + 1)
+    axis.plot(steps, np.where(filled, np.nan, y), "k.", ms=5, label="measured")
+    if any_filled:
+        shown = np.where(filled, y, np.nan)
+        axis.plot(steps, shown, "o", color="0.5", ms=3, mfc="none", label="filled in")

@@ -1,7 +1,7 @@
 """The cells of the paper's Table 1: one for each training size, method and number of states.
 
-Each is a job of its own, saved when it is done: a run that is killed goes on where it stopped and ends with the same
-table.
+Each cell is a job of its own, saved when it is done: a run that is killed goes on where it stopped and ends with the
+same table.
 """
 
 import json
@@ -31,7 +31,7 @@ BASELINES = ("last value", "channel mean", "VAR(1)")
 
 
 class Plan(NamedTuple):
-    """Everything that decides the numbers of a run."""
+    """The plan of a run: all settings that its numbers depend on."""
 
     states: tuple[int, ...] = STATES
     sizes: tuple[int, ...] = (50, 100)
@@ -46,12 +46,15 @@ class Plan(NamedTuple):
 
 
 class Cell(NamedTuple):
+    """A cell of the table: training patients, method, and states (0 for a baseline)."""
+
     size: int
     method: str
     n_states: int = 0
 
     @property
     def name(self) -> str:
+        """The name of the cell's file, without its suffix."""
         return f"{self.size}_{self.method.replace(' ', '-')}_{self.n_states:02d}"
 
 
@@ -63,19 +66,12 @@ def run_cells(
     workers: int = 2,
     progress: bool = False,
 ) -> tuple[dict[Cell, dict[str, Any]], Plan]:
-    """All cells, in `workers` processes; those that `folder` has already are not computed again."""
+    """Run all cells in `workers` processes, but for those that `folder` has already; return all, and the plan used."""
     plan = _checked(cohort, plan)
     data = fingerprint(cohort)
     folder = run_folder(folder, {"data": data, **plan._asdict()})
     (folder / "cells").mkdir(exist_ok=True)
-    cells = [Cell(n, name) for n in plan.sizes for name in BASELINES]
-    # the largest first: two workers end together
-    cells += [
-        Cell(n, m, l)
-        for l in sorted(plan.states, reverse=True)
-        for n in plan.sizes
-        for m in ("SLDS", "OLDS")
-    ]
+    cells = _cells_of(plan)
     todo = [cell for cell in cells if not (folder / "cells" / f"{cell.name}.json").exists()]
     bar = tqdm(
         total=len(cells),
@@ -84,34 +80,12 @@ def run_cells(
         desc="table 1",
         unit="cell",
     )
-    switches = {name: getattr(jax.config, name) for name in _SWITCHES}
     if workers <= 1:
         for cell in todo:
             _run_cell(cohort, plan, cell, str(folder))
             bar.update()
     elif todo:
-        context = multiprocessing.get_context("spawn")
-        with (
-            _one_thread_each(),
-            ProcessPoolExecutor(
-                workers, mp_context=context, initializer=_start, initargs=(switches,)
-            ) as pool,
-        ):
-            jobs = [pool.submit(_run_cell, cohort, plan, cell, str(folder)) for cell in todo]
-            try:
-                for job in as_completed(jobs):
-                    job.result()
-                    bar.update()
-            except BrokenProcessPool:
-                raise OSError(
-                    "a worker process was killed, for want of memory perhaps; the cells that are done are kept: the "
-                    "same command goes on, with fewer --workers if need be"
-                ) from None
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for process in multiprocessing.active_children():
-                    process.terminate()  # what they were at is not saved, and is done again
-                raise
+        _run_in_processes(cohort, plan, todo, str(folder), workers, bar)
     bar.close()
     found = {
         cell: json.loads((folder / "cells" / f"{cell.name}.json").read_text()) for cell in cells
@@ -119,7 +93,46 @@ def run_cells(
     return {cell: found[cell] for cell in sorted(cells)}, plan
 
 
-# the parent's, that a worker takes over
+def _cells_of(plan: Plan) -> list[Cell]:
+    """Return all cells of a plan: baselines, then the largest models first, so that the workers end together."""
+    return [Cell(n, name) for n in plan.sizes for name in BASELINES] + [
+        Cell(n, m, l)
+        for l in sorted(plan.states, reverse=True)
+        for n in plan.sizes
+        for m in ("SLDS", "OLDS")
+    ]
+
+
+def _run_in_processes(
+    cohort: Cohort, plan: Plan, todo: list[Cell], folder: str, workers: int, bar: Any
+) -> None:
+    """Compute the cells in processes of their own, and end all of these after an error or Ctrl-C."""
+    switches = {name: getattr(jax.config, name) for name in _SWITCHES}
+    context = multiprocessing.get_context("spawn")
+    with (
+        _one_thread_each(),
+        ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_start, initargs=(switches,)
+        ) as pool,
+    ):
+        jobs = [pool.submit(_run_cell, cohort, plan, cell, folder) for cell in todo]
+        try:
+            for job in as_completed(jobs):
+                job.result()
+                bar.update()
+        except BrokenProcessPool:
+            raise OSError(
+                "a worker process was killed, for want of memory perhaps; the cells that are done are kept: the "
+                "same command goes on, with fewer --workers if need be"
+            ) from None
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()  # an unfinished cell is not saved, and is computed again
+            raise
+
+
+# settings of JAX that a worker takes over from the parent process
 _SWITCHES = (
     "jax_enable_x64",
     "jax_compilation_cache_dir",
@@ -130,7 +143,7 @@ _SWITCHES = (
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes begun here use one thread of BLAS: beside each other, with more, fits took four times as long."""
+    """Limit processes that are started inside to one thread of BLAS: with more, fits took four times as long."""
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
@@ -145,12 +158,14 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _start(switches: dict[str, Any]) -> None:
+    """Set up a worker process."""
     for name, value in switches.items():
         jax.config.update(name, value)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the workers
 
 
 def _checked(cohort: Cohort, plan: Plan) -> Plan:
+    """Return the plan in order, with no more test patients than there are; raise if the cohort is too small."""
     plan = plan._replace(
         states=tuple(sorted(set(plan.states))), sizes=tuple(sorted(set(plan.sizes)))
     )
@@ -165,13 +180,14 @@ def _checked(cohort: Cohort, plan: Plan) -> Plan:
 
 
 def split(cohort: Cohort, plan: Plan, size: int) -> tuple[Cohort, Cohort]:
-    """Training and test patients, standardised by the former; the test patients are the same for all sizes."""
+    """Return training and test patients, both standardised by the former; the latter are the same for all sizes."""
     order = np.random.default_rng(plan.seed).permutation(len(cohort))
     train = cohort.take(order[:size]).standardize()
     return train, cohort.take(order[len(order) - plan.n_test :]).standardize_like(train)
 
 
 def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
+    """Compute a cell, and write its file."""
     start = time.perf_counter()
     train, test = split(cohort, plan, cell.size)
     found: dict[str, Any] = {"channels": list(cohort.channels)}
@@ -195,7 +211,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
             prior = Laplace(found["beta"])
             fit = fit_map(train, cell.n_states, prior, Q="identity", **options)
         if fit.interrupted:
-            raise KeyboardInterrupt  # half a fit is no cell
+            raise KeyboardInterrupt  # an unfinished fit is not saved
         A = np.asarray(fit.params.A)
         found |= {
             "nonzero": int((A != 0).sum()),
@@ -212,14 +228,14 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
     found |= {k: np.asarray(v).tolist() for k, v in errors._asdict().items()}
     found["seconds"] = time.perf_counter() - start
     write_whole(Path(folder) / "cells" / f"{cell.name}.json", json.dumps(found))
-    # compiled programs hold memory maps, of which a process may have 65,530: forty cells had used them up
+    # compiled programs use memory maps, of which a process may have 65,530: forty cells had used them up
     jax.clear_caches()
 
 
 def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:
-    """The β of a path on 70% of the training patients with the least error on the other 30%.
+    """Return the β of a path on 70% of the training patients with the least error on the other 30%.
 
-    It is scaled up to all of the patients, as everywhere (`scaled_beta`).
+    That β is scaled up to all training patients (`scaled_beta`).
     Q = I sets the scales of the states: with Q free, the penalty has no minimum.
     """
     order = np.random.default_rng(plan.seed + 1).permutation(len(train))

@@ -1,4 +1,4 @@
-"""Names of version 0.1 that notebooks and scripts may still import from here."""
+"""A function of version 0.1 that notebooks and scripts may still import; the jobs are in app/jobs.py."""
 
 from typing import Any
 

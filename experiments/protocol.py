@@ -1,6 +1,6 @@
-"""Evaluate forecasters as the paper does: by their average mean absolute error (AMAE) on tasks of test patients.
+"""The paper's evaluation of forecasters: average mean absolute error (AMAE) on prediction tasks of test patients.
 
-Each patient has 5 distinct tasks (ψ, φ), see `tasks`; all of it is repeated 10 times with other tasks.
+Each patient has 5 distinct tasks (ψ, φ), see `tasks`; the evaluation is repeated 10 times with other tasks.
 """
 
 from typing import NamedTuple
@@ -36,12 +36,12 @@ class Errors(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Average the AMAE over the repetitions."""
+        """The mean of the AMAE over the repetitions."""
         return float(self.amae.mean())
 
     @property
     def spread(self) -> float:
-        """Return the standard deviation of the AMAE over the repetitions; NaN if there is one only."""
+        """The standard deviation of the AMAE over the repetitions; NaN if there is one only."""
         return float(self.amae.std(ddof=1)) if len(self.amae) > 1 else float("nan")
 
 
@@ -72,7 +72,7 @@ def evaluate(
 
 
 def paired_p(one: Errors, other: Errors) -> float:
-    """Compute the two-sided p-value of a paired t-test over patients."""
+    """Return the two-sided p-value of a paired t-test over patients."""
     return float(ttest_rel(one.by_patient, other.by_patient, nan_policy="omit").pvalue)
 
 

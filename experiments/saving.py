@@ -1,4 +1,4 @@
-"""Fits as JSON files, readable and exact in doubles, and posteriors as netCDF: enough to go on from."""
+"""Saving and loading: fits as JSON files, readable and exact in doubles, and posteriors as netCDF."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _PLAIN = ("reason", "kkt_residual", "log_likelihood", "steps")
 
 
 def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
-    """Write a fit; the file appears whole or not at all."""
+    """Write a fit to a JSON file, which appears whole or not at all."""
     path = Path(path)
     content = {
         "params": {k: np.asarray(v).tolist() for k, v in fit.params._asdict().items()},
@@ -35,7 +35,7 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
 
 
 def load_fit(path: str | os.PathLike) -> FitResult:
-    """Read what `save_fit` wrote."""
+    """Read a fit that `save_fit` wrote."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
@@ -65,7 +65,7 @@ def save_posterior(result: Any, path: str | os.PathLike) -> Path:
 
 
 def load_posterior(path: str | os.PathLike) -> Any:
-    """Read what `save_posterior` wrote into memory: the file may be moved or deleted."""
+    """Read a posterior that `save_posterior` wrote, into memory: the file may then be moved or deleted."""
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     found = az.az.from_netcdf(str(path), engine="h5netcdf")

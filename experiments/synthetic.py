@@ -1,6 +1,6 @@
 """A synthetic cohort of red-cell indices: MCHC, MCH and MCV of 600 patients, from a sparse LDS that is known.
 
-Nothing in it is from a patient. The levels, spreads, rounding and the relation MCHC = 100 · MCH / MCV are those of real
+No value is from a real patient. The levels, spreads, rounding and the relation MCHC = 100 · MCH / MCV are those of real
 complete blood counts; the dynamics are made up: five states on an 8-hour clock, each driving few others.
 """
 
@@ -18,12 +18,17 @@ DECIMALS = {"MCHC": 1, "MCH": 1, "MCV": 0}  # as laboratories report them
 
 
 class Synthetic(NamedTuple):
+    """Synthetic lab results, and the parameters that they were drawn from."""
+
     frame: pd.DataFrame  # columns id, time (hours), test, value: a long table
     truth: LDSParams  # of MCH and MCV in units of their spread around their level, one step 8 hours
 
 
 def truth() -> LDSParams:
-    """Two slow states (iron and volume), a fast one that follows the first, and a damped rotation (fluid shifts)."""
+    """Return the true parameters.
+
+    Two slow states (iron and volume), a fast one that follows the first, and a damped rotation (fluid shifts).
+    """
     A = np.zeros((5, 5))
     A[0, 0], A[1, 1], A[2, 2] = 0.98, 0.96, 0.6
     A[2, 0] = 0.3
@@ -35,7 +40,7 @@ def truth() -> LDSParams:
 
 
 def synthetic_labs(n_patients: int = 600, seed: int = 0) -> Synthetic:
-    """Irregular panels: each patient has 22 to 45 bins of 8 hours, about 70% of them with a draw at a random minute.
+    """Draw irregular panels: 22 to 45 bins of 8 hours a patient, about 70% of them with a draw at a random minute.
 
     A draw loses single tests now and then (2% of values); MCHC is calculated from the unrounded MCH and MCV, as an
     analyser does, with a little error of its own; then all three are rounded.

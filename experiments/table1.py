@@ -23,15 +23,18 @@ PAPER = {  # Table 1 of Liu and Hauskrecht (2013)
 
 
 class Table1(NamedTuple):
+    """The results of all cells of a plan, as tables, text and figures."""
+
     cells: dict[Cell, dict[str, Any]]
     plan: Plan
 
     def errors(self, cell: Cell) -> Errors:
+        """Return the errors of a cell."""
         found = self.cells[cell]
         return Errors(*(np.array(found[k]) for k in Errors._fields))
 
     def amae(self) -> pd.DataFrame:
-        """AMAE in standardised units, a row for each method and size, a column for each number of states."""
+        """Return the AMAE in standardised units: a row for each method and size, a column for each number of states."""
         rows = {}
         for size in self.plan.sizes:
             for method in ("OLDS", "SLDS"):
@@ -40,7 +43,7 @@ class Table1(NamedTuple):
         return pd.DataFrame(rows).T
 
     def long(self) -> pd.DataFrame:
-        """A row for each cell, with all that is known of it."""
+        """Return a table with a row for each cell: its errors and the properties of its fit."""
         rows = []
         for cell, found in self.cells.items():
             errors = self.errors(cell)
@@ -67,7 +70,7 @@ class Table1(NamedTuple):
         return pd.DataFrame(rows)
 
     def text(self) -> str:
-        """The table beside the paper's, baselines, and a verdict on each claim."""
+        """Return the table beside the paper's, baselines, and a verdict on each claim, as text."""
         number = lambda x: "" if np.isnan(x) else f"{x:.4f}"  # noqa: E731
         blocks = ["AMAE, this run (standardised units)", self.amae().to_string(float_format=number)]
         blocks += [
@@ -87,7 +90,7 @@ class Table1(NamedTuple):
         return "\n".join(blocks)
 
     def claims(self) -> list[str]:
-        """Whether each of the paper's claims holds here."""
+        """Return a line for each of the paper's claims, which says whether the claim holds in this run."""
         lines, states = [], np.array(self.plan.states)
         for size in self.plan.sizes:
             olds, slds = (
@@ -118,7 +121,7 @@ class Table1(NamedTuple):
         return lines
 
     def figure(self, size: int) -> Figure:
-        """Figure 1 (size 50) or 2 (size 100) of the paper."""
+        """Draw Figure 1 (size 50) or 2 (size 100) of the paper."""
         figure, axis = plt.subplots(figsize=(6, 4.3), layout="constrained")
         states = self.plan.states
         for method, color, marker in (("OLDS", "C1", "s"), ("SLDS", "C0", "o")):
@@ -130,7 +133,7 @@ class Table1(NamedTuple):
         low, high = axis.get_ylim()
         for name, style in zip(BASELINES, (":", "--", "-."), strict=True):
             value = self.errors(Cell(size, name)).mean
-            near = value < high + (high - low)  # one that is far off would flatten the curves
+            near = value < high + (high - low)  # a line far off would flatten the curves
             label = f"{name}: {value:.3f}" if near else f"{name}: {value:.3f}, off the scale"
             axis.plot(
                 states,
@@ -150,18 +153,19 @@ class Table1(NamedTuple):
 
 
 def _yes(holds: Any) -> str:
+    """Return the verdict in words."""
     return "holds" if holds else "does not hold"
 
 
 def run_table1(
     cohort: Cohort, folder: str | Path, plan: Plan | None = None, **options: Any
 ) -> Table1:
-    """The table of a plan (the paper's by default). Takes the options of `run_cells`: workers, progress."""
+    """Run the cells of a plan (the paper's by default). Takes the options of `run_cells`: workers, progress."""
     return Table1(*run_cells(cohort, folder, Plan() if plan is None else plan, **options))
 
 
 def write_table1(table: Table1, folder: str | Path) -> list[Path]:
-    """table1.csv, cells.csv, table1.txt, and a figure for each training size."""
+    """Write table1.csv, cells.csv, table1.txt, and a figure for each training size; return the files."""
     folder = Path(folder)
     files = [folder / name for name in ("table1.csv", "cells.csv", "table1.txt")]
     table.amae().to_csv(files[0], index_label="method")
@@ -176,6 +180,6 @@ def write_table1(table: Table1, folder: str | Path) -> list[Path]:
 
 
 def paper_table() -> pd.DataFrame:
-    """The paper's Table 1."""
+    """Return the paper's Table 1."""
     rows: dict[str, Sequence[float]] = {f"{m}({n})": v for (m, n), v in PAPER.items()}
     return pd.DataFrame(rows, index=list(STATES)).T

@@ -1,4 +1,4 @@
-"""Draw the paper's prediction tasks (ψ, φ), and say what a forecaster of them is.
+"""The paper's prediction tasks (ψ, φ), drawn at random, and the type of a forecaster.
 
 ψ is the last step that is seen, φ the one to predict, 1 ≤ ψ < φ ≤ n, where n is the length of the sequence.
 """
@@ -14,7 +14,7 @@ Forecaster = Callable[[Cohort, "Tasks"], np.ndarray]  # -> (M, d), in the cohort
 
 
 class Tasks(NamedTuple):
-    """M prediction tasks."""
+    """M prediction tasks: predict step φ from the first ψ steps."""
 
     patient: np.ndarray  # (M,), index of the sequence
     psi: np.ndarray  # (M,), how many steps are seen

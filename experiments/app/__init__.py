@@ -1,1 +1,1 @@
-"""The command line `sparse-lds`, and what its commands do."""
+"""The command line `sparse-lds`: its commands, the jobs that they run, and the report."""

@@ -58,6 +58,7 @@ Chains = Annotated[int, typer.Option(help="chains")]
 
 
 def _version(wanted: bool) -> None:
+    """Print the version and end, if asked for."""
     if wanted:
         print(f"sparse-lds {version('sparse-lds')}")
         raise typer.Exit
@@ -73,7 +74,7 @@ def common(
 
 
 def told(command):
-    """One line for an error, and an exit code: 2 for what the user can mend, 130 for Ctrl-C."""
+    """Return the command with its errors as one line and an exit code: 2 for what the user can mend, 130 for Ctrl-C."""
 
     @functools.wraps(command)
     def run(*args, **kwargs):
@@ -90,6 +91,7 @@ def told(command):
 
 
 def _beta(text: str) -> float | None:
+    """Return the number in --beta, None for auto."""
     if text == "auto":
         return None
     try:
@@ -272,6 +274,7 @@ def table1(
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
+    """Return the whole numbers of an option that has them with commas."""
     try:
         found = tuple(int(x) for x in text.split(","))
     except ValueError:
@@ -305,10 +308,12 @@ def demo(
 
 
 def _progress() -> bool:
+    """Tell whether to show progress bars: a terminal is there to show them."""
     return sys.stderr.isatty()
 
 
 def main() -> None:
+    """Run the command line."""
     set_up()
     app()
 

@@ -1,4 +1,4 @@
-"""What the commands do: each job takes a cohort and a folder, and writes files that other tools open."""
+"""The jobs that the commands run: each takes a cohort and a folder, and writes files that other tools open."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from ...inference import (
+    Comparison,
     Constraints,
     FitResult,
     compare_map_posterior,
@@ -40,7 +41,7 @@ from ..saving import save_fit, save_posterior
 from .report import Report
 
 Say = Callable[[str], None]
-# of penalised fits: with Q free the penalty on A has no minimum, and scales drift
+# the basis of penalised fits: with Q free the penalty on A has no minimum, and scales drift
 _BASIS = Constraints(Q="identity")
 
 
@@ -56,7 +57,7 @@ def fit_job(
     say: Say,
     progress: bool,
 ) -> FitResult:
-    """fit.json, params.json, A.csv. beta: None chooses it by held-out sequences, 0 is the ordinary LDS.
+    """Fit, and write fit.json, params.json and A.csv. A beta of None is chosen by held-out sequences, 0 is OLDS.
 
     Without `n_states` there is a state for each test, its true level: C = I is held, and R is diagonal.
     """
@@ -64,28 +65,9 @@ def fit_job(
     if n_states is None:
         n_states = cohort.n_channels
     if beta is None:
-        if len(cohort) < 3:
-            raise ValueError(
-                f"β is chosen by held-out patients, and there are {len(cohort)}: give a number in --beta"
-            )
-        say("choosing β: fits along a path of 8 values, on 3 folds and on all")
-        chosen = select(
-            cohort,
-            n_states,
-            n_betas=8,
-            n_folds=3,
-            seed=seed,
-            max_iter=500,
-            progress=progress,
-            constraints=constraints,
-        )
-        chosen.table.to_csv(folder / "selection.csv", index=False)
-        beta = chosen.one_se.beta
-        if chosen.fit.interrupted:
-            raise KeyboardInterrupt
-        say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
+        beta = _chosen_beta(cohort, folder, n_states, constraints, seed, say, progress)
     if beta == 0 and constraints == _BASIS:
-        constraints = Constraints()  # nothing is penalised, so that scales are free
+        constraints = Constraints()  # without a penalty the scales do not matter
     fit = fit_map(
         cohort,
         n_states,
@@ -98,12 +80,7 @@ def fit_job(
     )
     if fit.interrupted:
         raise KeyboardInterrupt
-    save_fit(folder / "fit.json", fit)
-    save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
-    names = state_names(fit, cohort)
-    pd.DataFrame(np.asarray(fit.params.A), names, names).to_csv(
-        folder / "A.csv", index_label="to \\ from"
-    )
+    _write_fit(fit, cohort, folder)
     A = np.asarray(fit.params.A)
     say(
         f"{fit.reason}; {int((A == 0).sum())} of {A.size} entries of A are zero, "
@@ -114,8 +91,51 @@ def fit_job(
     return fit
 
 
+def _chosen_beta(
+    cohort: Cohort,
+    folder: Path,
+    n_states: int,
+    constraints: Constraints,
+    seed: int,
+    say: Say,
+    progress: bool,
+) -> float:
+    """Return the β chosen by held-out sequences, and write selection.csv."""
+    if len(cohort) < 3:
+        raise ValueError(
+            f"β is chosen by held-out patients, and there are {len(cohort)}: give a number in --beta"
+        )
+    say("choosing β: fits along a path of 8 values, on 3 folds and on all")
+    chosen = select(
+        cohort,
+        n_states,
+        n_betas=8,
+        n_folds=3,
+        seed=seed,
+        max_iter=500,
+        progress=progress,
+        constraints=constraints,
+    )
+    chosen.table.to_csv(folder / "selection.csv", index=False)
+    beta = chosen.one_se.beta
+    if chosen.fit.interrupted:
+        raise KeyboardInterrupt
+    say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
+    return beta
+
+
+def _write_fit(fit: FitResult, cohort: Cohort, folder: Path) -> None:
+    """Write fit.json, params.json and A.csv."""
+    save_fit(folder / "fit.json", fit)
+    save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
+    names = state_names(fit, cohort)
+    pd.DataFrame(np.asarray(fit.params.A), names, names).to_csv(
+        folder / "A.csv", index_label="to \\ from"
+    )
+
+
 def state_names(fit: FitResult, cohort: Cohort) -> list[str]:
-    """Return the tests, where C = I was held, else z0, z1, …"""
+    """Return the names of the states: the tests, where C = I was held, else z0, z1, …"""
     C = np.asarray(fit.params.C)
     if not fit.constraints.free("C") and np.array_equal(C, np.eye(*C.shape)):
         return [str(name) for name in cohort.channels]
@@ -125,7 +145,7 @@ def state_names(fit: FitResult, cohort: Cohort) -> list[str]:
 def path_job(
     cohort: Cohort, folder: Path, n_states: int, n_betas: int, *, say: Say, progress: bool
 ):
-    """path.csv, path.png."""
+    """Fit along a path of β, and write path.csv and path.png."""
     path = regularization_path(
         cohort, n_states, n_betas=n_betas, constraints=_BASIS, progress=progress
     )
@@ -139,7 +159,7 @@ def posterior_job(
     cohort: Cohort, folder: Path, fit: FitResult, *, warmup: int, draws: int, chains: int, seed: int, say: Say,
     progress: bool,
 ) -> Any:  # fmt: skip
-    """posterior.nc, verdict.txt; an interrupted run goes on from posterior_parts/."""
+    """Sample the posterior, write posterior.nc and verdict.txt; an interrupted run goes on from posterior_parts/."""
     say(f"NUTS: {chains} chains of {warmup} warm-up steps and {draws} draws")
     posterior = sample_posterior(
         jax.random.key(seed),
@@ -156,7 +176,9 @@ def posterior_job(
         raise KeyboardInterrupt
     verdict = str(diagnose(posterior))
     write_whole(folder / "verdict.txt", verdict + "\n")
-    save_posterior(posterior, folder / "posterior.nc")  # last: it says that all is there
+    save_posterior(
+        posterior, folder / "posterior.nc"
+    )  # last: its presence means that the job is done
     say(verdict)
     return posterior
 
@@ -165,7 +187,7 @@ def compare_job(
     binned: Binned, folder: Path, fit: FitResult, posterior: Any, *, epsilon: float, seed: int, say: Say, title: str,
     extra: Callable[[Report], None] | None = None,
 ) -> None:  # fmt: skip
-    """comparison.csv, confusion.csv, four figures, report.html."""
+    """Compare MAP and posterior, and write comparison.csv, confusion.csv, four figures and report.html."""
     cohort = binned.cohort
     states = state_names(fit, cohort)
     comparison = compare_map_posterior(fit, posterior, epsilon=epsilon, names=states)
@@ -185,14 +207,7 @@ def compare_job(
     report.table(pd.DataFrame(np.asarray(fit.params.C), list(cohort.channels), states))
     report.heading("Posterior of A, the rest held at the MAP")
     report.lines(str(diagnose(posterior)))
-    report.heading("Does the posterior agree with the MAP's zeros?")
-    report.lines(str(comparison))
-    report.text(
-        f"The rules call an entry zero if the following holds. {explained()}. MAP zero only: the MAP's zero is "
-        "not confirmed; rule zero only: the MAP keeps an entry that the rule would not; kappa: agreement beyond "
-        "chance, 1 at best. p_small is P(|A| < ε), p_sign the probability of the more probable sign, agreement the "
-        "share of rules that say what the MAP says."
-    )
+    _add_verdict(report, comparison)
     report.figure(
         plot_transition(comparison), "A by MAP and by posterior", folder / "transition.png"
     )
@@ -202,6 +217,30 @@ def compare_job(
         "Eigenvalues, which no basis changes",
         folder / "eigenvalues.png",
     )
+    _add_forecast(report, binned, folder, fit, posterior, seed)
+    _add_identified(report, fit)
+    report.heading("All entries")
+    report.table(comparison.table.reset_index())
+    report.write(folder / "report.html")
+
+
+def _add_verdict(report: Report, comparison: Comparison) -> None:
+    """Add the comparison, and what its rules and columns mean."""
+    report.heading("Does the posterior agree with the MAP's zeros?")
+    report.lines(str(comparison))
+    report.text(
+        f"The rules call an entry zero if the following holds. {explained()}. MAP zero only: the MAP's zero is "
+        "not confirmed; rule zero only: the MAP keeps an entry that the rule would not; kappa: agreement beyond "
+        "chance, 1 at best. p_small is P(|A| < ε), p_sign the probability of the more probable sign, agreement the "
+        "share of rules that say what the MAP says."
+    )
+
+
+def _add_forecast(
+    report: Report, binned: Binned, folder: Path, fit: FitResult, posterior: Any, seed: int
+) -> None:
+    """Add the forecast of the second half of the longest sequence."""
+    cohort = binned.cohort
     n = int(np.argmax(np.asarray(cohort.lengths)))
     given = int(cohort.lengths[n]) // 2
     fan = plot_forecast_fan(
@@ -212,15 +251,16 @@ def compare_job(
         f"A step is {binned.hours:g} hours. This patient is one that the model was fitted to; where gaps are filled by "
         "lines, a line before the forecast may lead to a value after it."
     )
+
+
+def _add_identified(report: Report, fit: FitResult) -> None:
+    """Add which changes of basis the likelihood leaves open."""
     report.heading("What is identified")
     identified = identifiability_report(fit.params, fit.constraints)
     report.text("The posterior is of A in the basis of this fit, with all else held.")
     if identified.n_directions:
         report.text("That basis is the penalty's choice and not the data's:")
     report.lines(str(identified))
-    report.heading("All entries")
-    report.table(comparison.table.reset_index())
-    report.write(folder / "report.html")
 
 
 def forecast_job(
@@ -234,7 +274,7 @@ def forecast_job(
     seed: int,
     say: Say,
 ) -> pd.DataFrame:
-    """forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
+    """Write forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
     cohort = binned.cohort
     prob = probability("prob", prob)
     if posterior is not None:

@@ -1,4 +1,4 @@
-"""A report that stands alone: one HTML file with its figures inside."""
+"""The report: one HTML file with its figures inside."""
 
 import base64
 import html
@@ -22,28 +22,31 @@ tr:nth-child(even) { background: #f6f6f6; } .scroll { overflow-x: auto; }
 
 
 class Report:
-    """Parts in the order in which they are added."""
+    """A report, whose parts come in the order in which they are added."""
 
     def __init__(self, title: str):
         self.title = title
         self.parts: list[str] = []
 
     def heading(self, text: str) -> None:
+        """Add a heading."""
         self.parts.append(f"<h2>{html.escape(text)}</h2>")
 
     def text(self, text: str) -> None:
+        """Add a paragraph."""
         self.parts.append(f"<p>{html.escape(text)}</p>")
 
     def lines(self, text: str) -> None:
-        """As it is, in columns."""
+        """Add text with its own lines and columns."""
         self.parts.append(f"<pre>{html.escape(text)}</pre>")
 
     def table(self, frame: pd.DataFrame) -> None:
+        """Add a table."""
         body = frame.to_html(float_format=lambda x: f"{x:.4g}", border=0)
         self.parts.append(f'<div class="scroll">{body}</div>')
 
     def figure(self, figure: Figure, caption: str, file: Path | None = None) -> None:
-        """Into the report, and to a PNG file of its own; the figure is closed."""
+        """Add a figure, write it to a PNG file of its own if one is given, and close it."""
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=130)
         plt.close(figure)
@@ -56,6 +59,7 @@ class Report:
         )
 
     def write(self, path: Path) -> None:
+        """Write the HTML file."""
         title = html.escape(self.title)
         page = (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

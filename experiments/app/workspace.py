@@ -1,6 +1,6 @@
-"""What the commands share: set-up, what they say, and the folder in which results of one fit come together.
+"""Set-up, messages and the folder of results, which all commands share.
 
-JAX and what needs it are imported where they are used: `--help` and errors come at once.
+JAX, and modules that need it, are imported where they are used, so that `--help` and errors come at once.
 """
 
 import json
@@ -15,6 +15,7 @@ _begin = time.perf_counter()
 
 
 def say(text: str) -> None:
+    """Print a message, with the seconds since the start."""
     first, *rest = text.split("\n")
     print(f"[{time.perf_counter() - _begin:6.1f} s] {first}", flush=True)
     for line in rest:
@@ -22,7 +23,7 @@ def say(text: str) -> None:
 
 
 def set_up() -> None:
-    """64 bits, figures to files, and compiled programs kept in the user's cache folder."""
+    """Switch on 64 bits, draw figures to files, and keep compiled programs in the user's cache folder."""
     import jax
     import matplotlib
 
@@ -34,14 +35,14 @@ def set_up() -> None:
         cache = Path(base) / "sparse-lds" / "jax"
         cache.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # only slower
+        return  # without a cache the commands are only slower
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def check_free(out: Path, force: bool, *names: str, other: str = "give another --out, or ") -> None:
-    """Existing results are an error unless forced."""
+    """Raise if one of the named results exists already, unless `force` is given."""
     there = [name for name in names if (out / name).exists()]
     if there and not force:
         raise ValueError(
@@ -50,7 +51,7 @@ def check_free(out: Path, force: bool, *names: str, other: str = "give another -
 
 
 def folder_for(out: Path) -> Path:
-    """The folder, made."""
+    """Make the folder, and return it; raise if it cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,7 +61,7 @@ def folder_for(out: Path) -> Path:
     return out
 
 
-# what later commands made of an earlier fit
+# results that later commands make from a fit
 AFTER_A_FIT = (
     "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
     "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
@@ -68,7 +69,7 @@ AFTER_A_FIT = (
 
 
 def remove(folder: Path, *names: str) -> None:
-    """Results of ours, by name: never a folder that a user may have put other things in."""
+    """Remove results of ours by name: never a folder that a user may have put other things in."""
     there = [name for name in names if (folder / name).exists()]
     for name in there:
         if (folder / name).is_dir():
@@ -80,7 +81,7 @@ def remove(folder: Path, *names: str) -> None:
 
 
 def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
-    """The cohort, in its units, and what was kept and dropped."""
+    """Return the cohort of a file, in its units, and print how much was kept and dropped."""
     from ..labs import bin_labs, read_labs
 
     wanted: Any = [t.strip() for t in tests.split(",") if t.strip()] or None
@@ -94,7 +95,7 @@ def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
 
 
 def save_source(out: Path, options: dict, cohort) -> None:
-    """How the data were read, so that later commands on the folder read them again in the same way."""
+    """Write how the data were read, so that later commands on the folder read them again in the same way."""
     from ...models.files import fingerprint, write_whole
 
     plain = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
@@ -103,7 +104,7 @@ def save_source(out: Path, options: dict, cohort) -> None:
 
 
 def from_folder(folder: Path):
-    """The data of an earlier `fit`, standardised, and the fit."""
+    """Return the data of an earlier `fit`, standardised, and the fit; raise if the data have changed."""
     from ...models.files import fingerprint
     from ..saving import load_fit
 

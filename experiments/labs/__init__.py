@@ -1,4 +1,4 @@
-"""Turn a file of lab results into a cohort: read it with `read_labs`, bin it with `bin_labs`."""
+"""From a file of lab results to a cohort: `read_labs` reads the file, `bin_labs` puts it on a grid of times."""
 
 from .binning import Binned, bin_labs
 from .gathering import Labs

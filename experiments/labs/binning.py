@@ -1,4 +1,4 @@
-"""Bin lab results into the panels of a cohort on a regular grid of times.
+"""Binning of lab results into the panels of a cohort on a regular grid of times.
 
 The log of the result says how many patients and values were kept, and why the others were dropped.
 """
@@ -69,12 +69,12 @@ class _Bins(NamedTuple):
 
     @property
     def full(self) -> Any:
-        """Mark the bins with all tests, (B,)."""
+        """Which bins have all tests, (B,)."""
         return ~np.isnan(self.mean).any(1)
 
 
 def _bins_of_values(labs: Labs, hours: float) -> _Bins:
-    """Take the mean of the values within every bin, test by test."""
+    """Return the mean of the values within every bin, test by test."""
     first = np.full(len(labs.ids), np.inf)
     np.minimum.at(first, labs.patient, labs.hours)
     since = (labs.hours - first[labs.patient]) / hours
@@ -92,7 +92,7 @@ def _bins_of_values(labs: Labs, hours: float) -> _Bins:
 
 
 def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int) -> Any:
-    """Mark the patients with at least `min_panels` panels, (P,); raise if there are none."""
+    """Tell which patients have at least `min_panels` panels, (P,); raise if there are none."""
     n_panels = np.bincount(bins.patient, bins.full, minlength=len(labs.ids))
     enough = n_panels >= min_panels
     if not enough.any():
@@ -107,7 +107,7 @@ def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[np.ndarray, 
 
     `at` (B,) are the steps of the bins and `mean` (B, d) their values.
     """
-    if gaps == "interpolate":  # only panels count
+    if gaps == "interpolate":  # only bins with all tests are used
         full = ~np.isnan(mean).any(1)
         at, mean = at[full], mean[full]
     grid = np.arange(at[0], at[-1] + 1)
@@ -122,7 +122,7 @@ def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[np.ndarray, 
 def _log_of_cells(
     bins: _Bins, enough: np.ndarray, measured: list[np.ndarray], hours: float, gaps: str
 ) -> list[str]:
-    """Say how many cells of the grid are not measured, and how many values the grid does not use."""
+    """Return lines on how many cells of the grid are not measured, and how many values the grid does not use."""
     steps = sum(map(len, measured))
     n_measured = int(sum(x.sum() for x in measured))
     share = 1 - n_measured / (steps * bins.mean.shape[1])

@@ -1,4 +1,4 @@
-"""Read tables in CSV (also .gz) or Parquet files: their columns, and their rows in chunks."""
+"""Tables in CSV (also .gz) or Parquet files: their columns, and their rows in chunks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def read_chunks(
     """Yield the table at `path`, `chunk` rows at a time and with these `columns` only.
 
     Columns of a CSV file that are named in `text` are read as text, because the id 001 is not 1 and the test NA may be
-    sodium. Only an empty cell is missing there.
+    sodium. In these columns only an empty cell is missing.
     """
     if path.suffix == ".parquet":
         for batch in _parquet_file(path).iter_batches(chunk, columns=columns):

@@ -1,4 +1,4 @@
-"""Gather lab results from tables of any layout into `Labs`, and count the values that are dropped."""
+"""Lab results gathered from tables of any layout into `Labs`, with a count of the values that are dropped."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class Labs(NamedTuple):
 
 
 class LabGatherer:
-    """Gather lab results from the chunks of one table, and count the values that are dropped.
+    """A gatherer of lab results from the chunks of one table, which counts the values that are dropped.
 
     Call one of `add_long`, `add_wide` and `add_mimic` for every chunk, and `finish` after the last. `tests` names the
     tests to keep, in the order of the channels; None keeps all of them.
@@ -93,7 +93,7 @@ class LabGatherer:
         self._add(ids, frame[columns["charttime"]], self._indices(names), number)
 
     def finish(self, name: str, kind: str) -> Labs:
-        """Return all that was gathered from the table called `name`, of layout `kind`.
+        """Return the lab results gathered from the table called `name`, of layout `kind`.
 
         Raise if no value is left, or none of a test that was asked for.
         """
@@ -109,7 +109,7 @@ class LabGatherer:
             has = f"; it has also {_quoted(self.other_tests)}" if self.other_tests else ""
             raise ValueError(f"{name} has no value of test {empty[0]!r}{has}")
         tests = self.tests
-        if empty:  # such a test has text only, and becomes no channel
+        if empty:  # tests with text only, which become no channels
             log += [f"  dropped test {t}, which has no number" for t in empty]
             kept = [k for k, t in enumerate(tests) if t not in empty]
             test = np.searchsorted(kept, test).astype(np.int8)
@@ -138,7 +138,7 @@ class LabGatherer:
         self.parts.append(part)
 
     def _patients(self, ids: Any) -> np.ndarray:
-        """Return the index of every id, and give ids that are new the next ones."""
+        """Return the index of every id; new ids get the next indices."""
         local, unique = pd.factorize(ids)
         index = [self.index_of_id.setdefault(x, len(self.index_of_id)) for x in unique.tolist()]
         return np.array(index, np.int32)[local]
@@ -168,7 +168,7 @@ class LabGatherer:
             counts[str(unit)] = counts.get(str(unit), 0) + int(n)
 
     def _log(self, name: str, kind: str, n_values: int) -> list[str]:
-        """Say what was read and kept, what was dropped and why, and what a reader should check."""
+        """Return lines on the values read, kept, and dropped and why, and on points that a reader should check."""
         log = [
             f"{name}: {self.n_rows} rows read as {kind}, {n_values} values of {len(self.index_of_id)} ids kept"
         ]
@@ -186,11 +186,11 @@ class LabGatherer:
 
 
 def _to_numbers(values: Any) -> Any:
-    """Convert to numbers, NaN where a value is none."""
+    """Return values as numbers, NaN where a value is not a number."""
     return pd.to_numeric(values, errors="coerce")
 
 
 def _quoted(names: set[str], n: int = 12) -> str:
-    """List the first `n` names in quotes, and say how many more there are."""
+    """Return the first `n` names in quotes, and how many more there are, as text."""
     found = sorted(names)
     return ", ".join(map(repr, found[:n])) + (f" and {len(found) - n} more" if found[n:] else "")

@@ -1,4 +1,4 @@
-"""Read lab results from a file or a table in memory: long, wide, or MIMIC's `labevents`.
+"""Reading lab results from a file or a table in memory: long, wide, or MIMIC's `labevents`.
 
 A file is read in chunks. The log of the result says how many values were kept, and why the others were dropped.
 """
@@ -41,7 +41,7 @@ def read_labs(
     - auto, the default, tells them apart by their columns.
 
     `time` is a timestamp, or a number of hours. `tests` names the tests to keep, in the order of the channels; by
-    default all of them. The file is read `chunk` rows at a time, and only what is kept stays in memory.
+    default all of them. The file is read `chunk` rows at a time, and only values that are kept stay in memory.
     """
     path = Path(path)
     if not path.exists():
@@ -65,14 +65,14 @@ def read_labs(
 def labs_from_frame(
     frame: pd.DataFrame, *, id="id", time="time", test="test", value="value"
 ) -> Labs:
-    """Take lab results from a table in memory with a row for each value; the arguments name its columns."""
+    """Return the lab results of a table in memory with a row for each value; the arguments name its columns."""
     gatherer = LabGatherer(None)
     gatherer.add_long(frame, id, time, test, value)
     return gatherer.finish("the table", "long")
 
 
 class _Layout(NamedTuple):
-    """What to read of a file, and how to gather lab results from a chunk of it."""
+    """The columns to read of a file, and the function that gathers lab results from a chunk of it."""
 
     columns: list[Any]  # to read
     text: list[str]  # those of them that are read as text
@@ -81,7 +81,7 @@ class _Layout(NamedTuple):
 
 
 def _kind_of_table(columns: list[str], test: str, value: str) -> str:
-    """Tell the layout of a table from its columns."""
+    """Return the layout of a table, told by its columns."""
     if {"hadm_id", "itemid", "charttime"} <= {c.lower() for c in columns}:
         return "mimic"
     return "long" if {test, value} <= set(columns) else "wide"
@@ -90,7 +90,7 @@ def _kind_of_table(columns: list[str], test: str, value: str) -> str:
 def _long_layout(
     name: str, columns: list[str], named: tuple[str, str, str, str], tests: Tests
 ) -> _Layout:
-    """Plan how to read a table with a row for each value; `named` are its columns of ids, times, tests and values."""
+    """Return the layout of a table with a row for each value; `named` are its columns of ids, times, tests, values."""
     id, time, test, value = named
     _require_columns(name, columns, named)
     gatherer = _gatherer_of(tests)
@@ -99,7 +99,7 @@ def _long_layout(
 
 
 def _wide_layout(name: str, columns: list[str], named: tuple[str, str], tests: Tests) -> _Layout:
-    """Plan how to read a table with a row for each panel; `named` are its columns of ids and times."""
+    """Return the layout of a table with a row for each panel; `named` are its columns of ids and times."""
     id, time = named
     _require_columns(name, columns, [id, time, *(tests or ())])
     measured = list(tests or [c for c in columns if c not in named])
@@ -109,7 +109,7 @@ def _wide_layout(name: str, columns: list[str], named: tuple[str, str], tests: T
 
 
 def _mimic_layout(name: str, columns: list[str], tests: Tests) -> _Layout:
-    """Plan how to read MIMIC's `labevents`, whose columns are in upper case (III) or in lower case (IV)."""
+    """Return the layout of MIMIC's `labevents`, whose columns are in upper case (III) or in lower case (IV)."""
     of_file = {c.lower(): c for c in columns}
     needed = {k: of_file.get(k, k) for k in ("hadm_id", "itemid", "charttime", "valuenum")}
     _require_columns(name, columns, needed.values())
@@ -123,7 +123,7 @@ def _mimic_layout(name: str, columns: list[str], tests: Tests) -> _Layout:
 
 
 def _gatherer_of(tests: Tests) -> LabGatherer:
-    """Make a gatherer of these tests, or of all tests for None."""
+    """Return a gatherer of these tests, or of all tests for None."""
     return LabGatherer(None if tests is None else [str(t) for t in tests])
 
 

@@ -1,4 +1,4 @@
-"""Convert the times of lab results, timestamps or numbers, to hours on one clock."""
+"""Times of lab results, timestamps or numbers, converted to hours on one clock."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ _NUMERIC_DATE = r"^\s*(\d{1,2})[./-](\d{1,2})[./-]\d{2,4}\b"  # as 31/01/2023
 
 
 class Clock(NamedTuple):
-    """How the times of a table are written, as far as the rows read so far show it."""
+    """The way in which the times of a table are written, as far as the rows read so far show it."""
 
     kind: str | None = None  # "timestamps" or "hours"; None before the first time
     day_first: bool | None = None  # in dates such as 31/01/2023; None while there were none
@@ -58,10 +58,10 @@ def _parse_timestamps(times: pd.Series, clock: Clock) -> tuple[pd.Series, Clock]
 
 
 def _day_first(times: pd.Series, known: bool | None) -> bool | None:
-    """Decide whether dates such as 31/01/2023 have the day first; None if no time is written so.
+    """Tell whether dates such as 31/01/2023 have the day first; None if no time is written so.
 
-    05/01/2023 may be in January or in May. A number above 12 in another row shows which; `known` is what earlier
-    rows showed. Raise if no row shows it, or if rows contradict each other.
+    05/01/2023 may be in January or in May. A number above 12 in another row shows which; `known` is the order that
+    earlier rows showed. Raise if no row shows the order, or if rows contradict each other.
     """
     fields: Any = times.astype(str).str.extract(_NUMERIC_DATE).dropna().astype(int)
     if not len(fields):
