@@ -11,7 +11,7 @@ from pandas.api import types
 
 
 class LongTable(NamedTuple):
-    """What a long table says: values on a grid of steps, and what they are called."""
+    """The content of a long table: values on a grid of steps, with their names and times."""
 
     values: np.ndarray  # (N, T, d), NaN where missing
     lengths: np.ndarray  # (N,)

@@ -1,4 +1,4 @@
-"""What the numbers of a cohort mean: ids, channel names, units and times."""
+"""The labels of a cohort: ids, channel names, units and times of its values."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +38,7 @@ class Labels:
         same = isinstance(other, Labels) and self._hash == other._hash
         return self is other or (same and self._key == other._key)
 
-    def __reduce__(self):  # a string's hash holds in one process only: it must not be pickled
+    def __reduce__(self):  # not the cached hash: that of a string differs between processes
         return Labels, self._key
 
 

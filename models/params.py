@@ -46,7 +46,7 @@ def shapes_of(l: int, d: int) -> dict[str, tuple[int, ...]]:
 def check_params(
     params: LDSParams, n_channels: int | None = None, n_states: int | None = None
 ) -> LDSParams:
-    """Validate parameters on the host and return jax arrays of one floating dtype, covariances made symmetric.
+    """Check parameters on the host and return jax arrays of one floating dtype, covariances made symmetric.
 
     The dtype is that of the leaves, or JAX's default where they are integers.
     """

@@ -103,7 +103,7 @@ def backward(
 ) -> tuple[LDSParams, Array, tuple[Array, ...]]:
     """Return the score, the gradients in y, and the moments (z1, M1, S00, S11, Szz) of the states.
 
-    The adjoint recursions and the score are those of `complete`, with every sum taken during the recursion.
+    The adjoint recursions and the score are those of `shared_passes`, with every sum taken during the recursion.
     """
     A, C = params.A, params.C
 
