@@ -99,14 +99,13 @@ def calibrate(
         raise ValueError(f"{missing[0]} is free and has no prior in priors")
     params = LDSParams(*(jnp.asarray(x) for x in params))
     ordered = tuple(name for name in LDSParams._fields if name in free)
-    adapt = adapts_mass(ordered, prior, params.n_states)
     rows = []
     for i in tqdm(range(n_simulations), disable=not progress, desc="calibration", unit="sim"):
         for_truth, for_start, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 4)
         cohort = simulate(for_data, params, lengths).cohort  # for its labels and lengths
         target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
         names = moving(ordered, target)
-        settings = Settings(names, num_warmup, 0.8, 10, adapt)
+        settings = Settings(names, num_warmup, 0.8, 10, adapts_mass(ordered, target))
         truth = _from_prior(for_truth, target, names)
         full = params._replace(**{k: v for k, v in truth.items() if k in names.names})
         cohort = simulate(for_data, full, lengths).cohort

@@ -7,7 +7,7 @@ coordinates.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -100,6 +100,23 @@ class Constraints:
         return size | {
             name: self.covariance(name).size(d if name == "R" else l) for name in COVARIANCES
         }
+
+    def n_parameters(self, l: int, d: int) -> int:
+        """Return how many free parameters a model has besides A."""
+        size = {"C": d * l, "pi1": l}
+        size |= {
+            name: self.covariance(name).n_parameters(d if name == "R" else l)
+            for name in COVARIANCES
+        }
+        return sum(n for name, n in size.items() if self.free(name))
+
+    def overridden(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options of a fit with these constraints, but for those that the options themselves give."""
+        if "constraints" in options:
+            return options
+        own = {name: value for name, value in options.items() if name in ("hold", "diagonal", "Q")}
+        rest = {name: value for name, value in options.items() if name not in own}
+        return {"constraints": replace(self, **own), **rest}
 
     # ---- starts and results
 

@@ -25,6 +25,10 @@ class Full:
         """Return the number of coordinates of a covariance (k, k) of this shape."""
         return k * (k + 1) // 2
 
+    def n_parameters(self, k: int) -> int:
+        """Return how many of them are free."""
+        return self.size(k)
+
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return total / n kept above the floor F: the exact maximiser among covariances above F."""
         S = sym(total) / n
@@ -88,6 +92,10 @@ class Diagonal(Full):
 
 class UnitDiagonal(Full):
     """The shape of a correlation matrix, no eigenvalue of which goes below a millionth."""
+
+    def n_parameters(self, k: int) -> int:
+        """Return how many of them are free: those below the diagonal."""
+        return k * (k - 1) // 2
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return a correlation matrix with no smaller likelihood than `now`, for the residual covariance total / n.

@@ -91,9 +91,8 @@ def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
     Takes the options of `fit_map`; the constraints are those of the fit, unless the options give others.
     """
     support = Laplace(jnp.where(fit.params.A == 0, jnp.inf, 0.0))
-    if not options.keys() & {"hold", "diagonal", "Q"}:
-        options = {"constraints": fit.constraints, **options}
-    return fit_map(cohort, fit.params.n_states, support, init=fit.params, **options)
+    options = {"init": fit.params, **fit.constraints.overridden(options)}
+    return fit_map(cohort, fit.params.n_states, support, **options)
 
 
 def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constraints:

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import potential_energy
 
-from ...models import Prior
-from .target import Free, model
+from .target import Free, Target, kinks_of, model
 
 CHUNK = 50  # draws in one compiled run; then progress is shown, Ctrl-C seen and the chain saved
 FIELDS = ("potential_energy", "energy", "num_steps", "accept_prob", "diverging")
@@ -29,9 +28,9 @@ class Settings(NamedTuple):
     adapt_mass: bool
 
 
-def adapts_mass(free: tuple[str, ...], prior: Prior, n_states: int) -> bool:
+def adapts_mass(free: tuple[str, ...], target: Target) -> bool:
     """Tell whether the mass matrix is to be adapted, as the curvature at the start is not enough."""
-    return free != ("A",) or prior.curvature(n_states) is None
+    return free != ("A",) or kinks_of(target) is None
 
 
 class Sampler(NamedTuple):

@@ -76,7 +76,7 @@ def sample_posterior(
     n_directions = _check_identified(params, free, prior, priors)
     target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
     if adapt_mass is None:
-        adapt_mass = adapts_mass(free, prior, params.n_states)
+        adapt_mass = adapts_mass(free, target)
     settings = Settings(moving(free, target), num_warmup, target_accept, max_tree_depth, adapt_mass)
     keys = jax.random.split(raw_key(key), 3)
     folder = _checked_folder(

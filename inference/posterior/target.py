@@ -87,13 +87,18 @@ def _hessian(z: dict[str, Array], target: Target, free: Free) -> Array:
     return jax.hessian(lambda x: potential(unravel(x), target, free))(flat)
 
 
+def kinks_of(target: Target) -> np.ndarray | None:
+    """Return what kinks of the prior on A add to a mass matrix, (l, l); None if unknown, as for a user's own site A."""
+    return None if "A" in target.priors else target.prior.curvature(target.params.n_states)
+
+
 def inverse_mass(z: dict[str, Array], target: Target, free: Free) -> Array:
     """Return the inverse of the curvature of the potential at z, made positive definite.
 
     A penalty has no curvature at a kink: `Prior.curvature` takes its place.
     """
     H = np.array(_hessian(z, target, free), float)
-    kinks = target.prior.curvature(target.params.n_states)
+    kinks = kinks_of(target)
     if "A" in z and kinks is not None:
         # forced entries have no coordinates
         kinks = np.delete(kinks.ravel(), np.array(free.forced, int))

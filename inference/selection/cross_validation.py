@@ -157,7 +157,7 @@ def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[floa
 
 def bic(fit: FitResult, N: int) -> float:
     """Return -2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
-    sizes = fit.constraints.sizes(fit.params.n_states, fit.params.n_channels)
-    sizes["A"] = int((np.asarray(fit.params.A) != 0).sum())
-    free = sum(size for name, size in sizes.items() if fit.constraints.free(name))
+    free = fit.constraints.n_parameters(fit.params.n_states, fit.params.n_channels)
+    if fit.constraints.free("A"):
+        free += int((np.asarray(fit.params.A) != 0).sum())
     return -2 * fit.log_likelihood + np.log(N) * free

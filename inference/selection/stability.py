@@ -29,8 +29,7 @@ def stability_selection(
     n_bootstraps = whole("n_bootstraps", n_bootstraps)
     rng = np.random.default_rng(seed)
     sequences, l = cohort.sequences(), fit.params.n_states
-    if not options.keys() & {"hold", "diagonal", "Q", "constraints"}:
-        options = {"constraints": fit.constraints.holding("C"), **options}
+    options = {"init": fit.params, **fit.constraints.holding("C").overridden(options)}
     included, done = np.zeros((l, l)), 0
     for _ in tqdm(range(n_bootstraps), disable=not progress, desc="stability", unit="fit"):
         drawn = [sequences[i] for i in rng.integers(len(sequences), size=len(sequences))]
@@ -38,7 +37,6 @@ def stability_selection(
             Cohort.from_sequences(drawn, channels=cohort.channels),
             l,
             fit.prior,
-            init=fit.params,
             **options,
         )
         if again.interrupted:

@@ -105,6 +105,23 @@ def test_keywords_and_object_are_two_ways_to_say_the_same():
             Constraints(**bad)
 
 
+def test_options_override_single_constraints_of_a_fit():
+    kept = Constraints(hold=("C",), diagonal=("R",), Q="unit diagonal")
+    assert kept.overridden({"max_iter": 3}) == {"constraints": kept, "max_iter": 3}
+    changed = kept.overridden({"hold": ("C", "V1"), "Q": "free"})["constraints"]
+    assert changed == Constraints(hold=("C", "V1"), diagonal=("R",))
+    assert kept.overridden({"constraints": Constraints()})["constraints"] == Constraints()
+
+
+def test_free_parameters_are_counted():
+    """Of Q (3 x 3): 6, 3, and 3 below a unit diagonal; none where it is held."""
+    for constraints, n in (
+        (Constraints(), 6), (Constraints(diagonal=("Q",)), 3), (Constraints(Q="unit diagonal"), 3),
+        (Constraints(Q="identity"), 0), (Constraints(hold=("Q",)), 0),
+    ):  # fmt: skip
+        assert constraints.n_parameters(3, 2) == 2 * 3 + 3 + 3 + 6 + n  # C, R, pi1, V1, Q
+
+
 def test_levels_need_a_state_for_each_channel():
     start, cohort = problem(Constraints.levels())
     fit = fit_map(cohort, 2, Laplace(1.0), constraints=Constraints.levels(), max_iter=5)

@@ -454,3 +454,16 @@ def test_calibration():
     assert bad[["chi2_p", "ks_p"]].min().min() < 1e-3
     with pytest.raises(ValueError, match="Q is free"):
         calibrate(jax.random.key(0), params, [6], Laplace(3.0), free=("A", "Q"))
+
+
+def test_a_users_own_site_for_A_has_nothing_of_the_fits_prior():
+    """A prior with forced zeros, and an infinite curvature there, must not freeze it."""
+    params = system()
+    cohort = cohort_of(params)
+    forced = Laplace(np.array([[1.0, np.inf], [1.0, 1.0]]))
+    fit = fit_map(cohort, 2, forced, init=params, hold=HOLD)
+    own = {"A": numpyro.distributions.Normal(jnp.zeros((2, 2)), 1.0).to_event(2)}
+    options = {"num_warmup": 50, "num_samples": 50, "num_chains": 1, "num_predictive": 0}
+    posterior = sample_posterior(jax.random.key(0), cohort, fit, priors=own, **options)
+    draws = az.group(posterior, "posterior")["A"].values
+    assert (draws.std((0, 1)) > 0.01).all() and np.isfinite(draws).all()
