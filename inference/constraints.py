@@ -139,15 +139,18 @@ class Constraints:
         return guess._replace(Q=guess.Q + _LIFT * guess.V1) if self.Q == "identity" else guess
 
     def start(self, params: LDSParams) -> LDSParams:
-        """Return the same model in the basis that the constraints ask for."""
+        """Return the model in the basis that the constraints ask for, with its covariances put into their shape."""
         if self.C == "identity" and not np.array_equal(params.C, np.eye(*params.C.shape)):
             raise ValueError(
                 "init has a C that is not the identity, and the constraints ask for C = I"
             )
         if self.Q == "identity":
             params = change_basis(params, np.linalg.inv(np.linalg.cholesky(params.Q)))
-            return params._replace(Q=jnp.asarray(np.eye(params.n_states), params.Q.dtype))
-        return unit_noise(params) if self.Q == "unit diagonal" else params
+            params = params._replace(Q=jnp.asarray(np.eye(params.n_states), params.Q.dtype))
+        elif self.Q == "unit diagonal":
+            params = unit_noise(params)
+        diagonals = {k: jnp.diag(jnp.diagonal(getattr(params, k))) for k in self.diagonal}
+        return params._replace(**diagonals)
 
     def regular(self, params: LDSParams) -> LDSParams:
         """Return parameters whose free covariances are not singular, so that a fit can start where one ended.

@@ -58,7 +58,7 @@ class FitResult(NamedTuple):
         return self.stop is Stop.INTERRUPTED
 
     def __str__(self) -> str:
-        A, held = np.asarray(self.params.A), self.constraints.held
+        A = np.asarray(self.params.A)
         l, d = self.params.n_states, self.params.n_channels
         lines = [
             f"LDS of {l} states and {d} channels, prior of A: {self.prior}",
@@ -66,6 +66,6 @@ class FitResult(NamedTuple):
             f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
             f"{int((A == 0).sum())} of {A.size} entries of A are exactly zero",
         ]
-        if held:
-            lines.append(f"held: {', '.join(held)}")
+        if self.constraints != Constraints():
+            lines.append(f"kept: {self.constraints}")
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])

@@ -1,10 +1,6 @@
 """For all tests: 64-bit arithmetic, a fixed Hypothesis profile, and the record of errors."""
 
-import importlib
 import os
-import pkgutil
-import sys
-from typing import get_type_hints
 
 # Most of the tests' time is XLA's compiler: its cheapest setting, before JAX is imported. Rounding may differ.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
@@ -12,48 +8,12 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_opti
 import jax
 import numpy as np
 import pytest
+import shapes
 from hypothesis import settings
-from jaxtyping import jaxtyped
-
-import sparse_lds.experiments
-import sparse_lds.inference
-import sparse_lds.models
 
 jax.config.update("jax_enable_x64", True)
 
-
-def check_fields(cls) -> None:
-    """Have jaxtyping check the shapes of a NamedTuple's fields whenever the package makes one.
-
-    Not where JAX or a test does: the one puts placeholders in, the other errors on purpose.
-    """
-    shapes = {k: v for k, v in get_type_hints(cls).items() if hasattr(v, "dim_str")}
-    if not shapes:
-        return
-    make = cls.__new__
-
-    def checked(cls, *args, **kwargs):
-        made = make(cls, *args, **kwargs)
-        if sys._getframe(1).f_globals.get("__name__", "").startswith("sparse_lds."):
-            with jaxtyped("context"):
-                for name, wanted in shapes.items():
-                    value = getattr(made, name)
-                    found = f"{cls.__name__}.{name} is {getattr(value, 'shape', type(value))}"
-                    assert isinstance(value, wanted), f"{found}, not ({wanted.dim_str})"
-        return made
-
-    cls.__new__ = checked
-    CHECKED.append(cls.__name__)
-
-
-CHECKED: list[str] = []  # the NamedTuples whose shapes are checked while tests run
-for package in (sparse_lds.models, sparse_lds.inference, sparse_lds.experiments):
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(found.name)
-        for item in vars(module).values():
-            if hasattr(item, "_fields") and item.__module__ == found.name:
-                check_fields(item)
-
+shapes.check_package()
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 

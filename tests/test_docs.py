@@ -31,6 +31,30 @@ def test_every_public_name_has_a_docstring():
             assert getattr(package, name).__doc__, name
 
 
+def test_files_that_the_pages_name_are_there():
+    """In a table, `name.py` is below the folder that heads it."""
+    text = (ROOT / "docs/architecture.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    for file in re.findall(r"`((?:models|inference|experiments|tests|docs)/[\w/]+\.\w+)", text):
+        assert (ROOT / file).exists(), file
+    modules = text[text.index("## Every module in a line") : text.index("## To add")]
+    for folder, table in re.findall(r"\| `(\w+)/` \| \|\n(.*?)\n\n", modules, re.S):
+        named = {Path(name).name for name in re.findall(r"`([\w/]+\.py)`", table)}
+        there = {p.name for p in (ROOT / folder).rglob("*.py")} - {"__init__.py"}
+        whole = re.findall(r"`([\w/]+)/`", table)  # folders that have one line
+        inside = {p.name for w in whole for p in (ROOT / folder / w).rglob("*.py")}
+        assert named <= there, (folder, named - there)
+        assert there - inside <= named, (folder, there - inside - named)
+
+
+def test_code_on_the_page_of_priors_runs():
+    text = (ROOT / "docs/architecture.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict = {"__name__": "docs"}
+    for example in examples:
+        exec(compile(example, "docs/architecture.md", "exec"), names)
+    assert float(names["Ridge"](2.0).value([[1.0, 2.0], [0.0, 1.0]])) == 6.0
+
+
 def test_files_and_tests_that_the_readme_names_are_there():
     text = (ROOT / "README.md").read_text()
     files = re.findall(

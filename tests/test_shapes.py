@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import CHECKED
+from shapes import CHECKED
 
 from sparse_lds.inference.proximal import quadratic
 from sparse_lds.models import LDSParams

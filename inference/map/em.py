@@ -52,8 +52,9 @@ def fit_map(
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
     - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
-    prior, constraints = as_penalty(prior), _constraints(constraints, hold, diagonal, Q)
+    constraints = _constraints(constraints, hold, diagonal, Q)
     check_request(cohort, n_states, constraints)
+    prior = as_penalty(prior, n_states)
     if variant not in ("exact", "paper"):
         raise ValueError(f"variant is {variant!r}; it must be 'exact' or 'paper'")
     max_iter, n_restarts = whole("max_iter", max_iter), whole("n_restarts", n_restarts)

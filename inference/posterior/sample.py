@@ -21,6 +21,8 @@ from ...models import (
 )
 from ...models.arguments import probability, whole
 from ...models.files import fingerprint, run_folder
+from ..constraints import COVARIANCES
+from ..covariances import FULL
 from ..identifiability import identifiability_report
 from ..result import FitResult
 from .chains import raw_key, run_chains
@@ -73,6 +75,7 @@ def sample_posterior(
     _check_fit(cohort, fit)
     prior = fit.prior if prior is None else prior
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
+    _check_shapes(fit, free)
     n_directions = _check_identified(params, free, prior, priors)
     target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
     if adapt_mass is None:
@@ -131,6 +134,16 @@ def _check_fit(cohort: Cohort, fit: FitResult) -> None:
             f"the fit has not converged ({fit.reason}): what is held is held at values that are not the MAP's",
             stacklevel=3,
         )
+
+
+def _check_shapes(fit: FitResult, free: tuple[str, ...]) -> None:
+    """Warn if a covariance that the fit kept in a shape of its own is to be sampled: NUTS samples it in full."""
+    for name in free:
+        if name in COVARIANCES and fit.constraints.covariance(name) is not FULL:
+            warnings.warn(
+                f"the fit kept {fit.constraints}; NUTS samples {name} as a full covariance, which is another model",
+                stacklevel=3,
+            )
 
 
 def _check_identified(params, free, prior, priors) -> int:

@@ -83,10 +83,10 @@ def regularization_path(
 ) -> Path:
     """Fit over a grid of β, with one compiled program for all fits.
 
-    `prior` gives the kind of penalty, and relative weights in its own β (`Laplace(1.0)` by default). The grid is
-    geometric, from the smallest β at which A = 0 is optimal, with the other parameters fitted to A = 0, down to
-    `smallest` times that, unless `betas` gives the grid. Takes the options of `fit_map`. Ctrl-C returns the fits that
-    are done.
+    A β of the path is a factor of `prior`, which gives the kind of penalty, and relative weights in its own β
+    (`Laplace(1.0)` by default, for which the factor is β itself). The grid is geometric, from the smallest β at which
+    A = 0 is optimal, with the other parameters fitted to A = 0, down to `smallest` times that, unless `betas` gives
+    the grid. Takes the options of `fit_map`. Ctrl-C returns the fits that are done.
 
     Every fit begins at `init`, and not where the fit at the next β ended, as is usual for convex problems: at the end
     of a fit, noise may be singular and entries of A zero, and EM leaves such a point slowly or not at all. Started at
@@ -127,4 +127,9 @@ def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
     """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
     params = empty.params
     s = evaluate(params, pose(cohort, empty.prior, params), empty.constraints).stats
-    return float(beta_max(params.Q, s.S10, prior))
+    found = float(beta_max(params.Q, s.S10, prior))
+    if not np.isfinite(found):
+        raise ValueError(
+            f"no factor of {prior!r} holds A at zero (beta_max is {found}); give betas"
+        )
+    return found

@@ -54,11 +54,11 @@ class Prior:
 
     def site(self, n_states: int) -> Array:
         """Sample A, or the sites that A is computed from, within a NumPyro model; return A, which is site `A`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `site`")
 
     def start(self, A) -> dict[str, Any]:
         """Return values of the sampled sites at which A has the given value."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `start`")
 
     def log_prob(self, A) -> Array:
         """Return log p(A); a prior with sites of its own has no closed form, and raises."""
@@ -147,15 +147,15 @@ class Penalty(Prior):
 
     def value(self, A) -> Array:
         """Return the penalty of A, -log p(A) up to a constant."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `value`")
 
     def prox(self, A, step: Any = 1.0) -> Array:
         """Return argmin_X ½‖X - A‖²_F + step · value(X), zeros exact; `step` is a number, or one a block."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `prox`")
 
     def log_constant(self, n_states: int) -> Array:
         """Return the constant in log p(A) = log_constant - value(A)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define `log_constant`")
 
     def log_prob(self, A) -> Array:
         """Return log p(A)."""
@@ -209,9 +209,14 @@ class Penalty(Prior):
         return {"A": A}
 
 
-def as_penalty(prior: Any) -> Penalty:
-    """Return `prior` if it is a penalty, which MAP-EM can maximise; else raise an error that names some."""
+def as_penalty(prior: Any, n_states: int | None = None) -> Penalty:
+    """Return `prior` if it is a penalty, which MAP-EM can maximise; else raise an error that names some.
+
+    With `n_states` the shapes of what it returns are checked too: a user's own prior may be wrong in them.
+    """
     if isinstance(prior, Penalty):
+        if n_states is not None:
+            _check_shapes(prior, n_states)
         return prior
     if isinstance(prior, Prior):
         raise TypeError(
@@ -221,3 +226,15 @@ def as_penalty(prior: Any) -> Penalty:
     raise TypeError(
         f"prior is {prior!r}; give Flat(), Laplace(beta), GroupLaplace(beta, by) or a Penalty of your own"
     )
+
+
+def _check_shapes(prior: Penalty, n_states: int) -> None:
+    name = type(prior).__name__
+    if not is_dataclass(prior):
+        raise TypeError(f"{name} is not a dataclass: write @dataclass(frozen=True) above it")
+    A = np.zeros((n_states, n_states))
+    for method, shape in (("value", ()), ("prox", A.shape), ("log_constant", ())):
+        argument = n_states if method == "log_constant" else A
+        found = np.shape(getattr(prior, method)(argument))
+        if found != shape:
+            raise ValueError(f"{name}.{method} returns shape {found}; it must be {shape}")

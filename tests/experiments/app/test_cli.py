@@ -37,7 +37,10 @@ def test_the_commands_in_turn(tmp_path, frame):
     assert table["test"].nunique() == 3 and (table["low"] < table["high"]).all()
     assert 20 < table.loc[table["test"] == "MCH", "mean"].mean() < 40  # in units, not standardised
     page = (out / "report.html").read_text()
-    assert page.count("data:image/png;base64") == 4 and "exact zeros" in page
+    assert (
+        page.count("data:image/png;base64") == len(list(out.glob("*.png"))) >= 4
+        and "exact zeros" in page
+    )
     assert "Laplace(β = 5)" in page and "filled by straight lines" in page
     assert len(pd.read_csv(out / "comparison.csv")) == 4
     assert load_posterior(out / "posterior.nc") is not None
