@@ -12,7 +12,7 @@ from scipy import linalg
 
 from ...models import Cohort, LDSParams, canonical_scaling
 from ...models.arguments import whole
-from ...models.basis import moved
+from ...models.basis import whitened
 from ...models.linalg import sym
 from .window_moments import Moments, blocks, channels, pool, white, window_length
 
@@ -145,7 +145,7 @@ def _fit_windows(params: LDSParams, moments: Moments) -> LDSParams:
             params = _em(params, M, variance, _STEPS // _ROUNDS)
     # In the basis with E zz' = I no entry of A is far above 1, as it can be with Q = I.
     F = np.linalg.cholesky(blocks(_window_moments(params, m)[0], m).mean(0))
-    return moved(params, np.linalg.inv(F))
+    return whitened(params, F)
 
 
 def _em(params: LDSParams, M: np.ndarray, variance: np.ndarray, steps: int) -> LDSParams:

@@ -20,6 +20,7 @@ from sparse_lds.models import (
     save_params,
     spectral_radius,
 )
+from sparse_lds.models.basis import whitened
 
 by_property = settings(derandomize=True, deadline=None, max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
@@ -247,3 +248,12 @@ def test_files_that_are_no_parameters(tmp_path):
     np.savez(tmp_path / "g.npz", **(random_params(0)._asdict() | {"A": np.array([{}], object)}))
     with pytest.raises(ValueError, match="allow_pickle"):
         load_params(tmp_path / "g.npz")
+
+
+def test_whitened_states_are_a_change_of_basis_to_unit_moments():
+    params = random_params(0)
+    F = np.linalg.cholesky(covariance(np.random.default_rng(1), 4))
+    found, wanted = whitened(params, F), change_basis(params, np.linalg.inv(F))
+    for a, b in zip(found, wanted, strict=True):
+        assert_allclose(a, b, atol=1e-12)
+    assert_allclose(whitened(params._replace(V1=F @ F.T), F).V1, np.eye(4), atol=1e-12)
