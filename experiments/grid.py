@@ -214,7 +214,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
             raise KeyboardInterrupt  # an unfinished fit is not saved
         A = np.asarray(fit.params.A)
         found |= {
-            "nonzero": int((A != 0).sum()),
+            "nonzero": int((~fit.zeros).sum()),
             "effective_states": len(effective_states(fit.params)),
             "bic": float(bic(fit, len(train))),
             "converged": bool(fit.converged),

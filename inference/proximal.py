@@ -154,11 +154,15 @@ def solve(
     return ProximalResult(A, k, residual)
 
 
-def beta_max(Q: Array, S10: Array, prior: Penalty | None = None) -> Array:
-    """Return the smallest factor of the prior's β for which A = 0 is optimal in the M-step.
+def beta_max(Q: Array, S10: Array, prior: Penalty | None = None, S00: Array | None = None) -> Array:
+    """Return the smallest factor of the prior's β for which A at its centre M (0) is optimal in the M-step.
 
-    The factor is the dual norm of ∇g(0) = -Q^-1 S10: for `Laplace(1.0)`, the default, its largest entry, for groups the
-    largest norm of a row or column.
+    That is the dual norm of ∇g(M) = Q^-1 (M S00 - S10): for `Laplace(1.0)`, the default, its largest entry, for groups
+    the largest norm of a row or column. S00 is needed where M is not 0.
     """
     prior = Laplace(1.0) if prior is None else prior
-    return prior.beta_max(jnp.linalg.solve(Q, S10))
+    center = prior.center_of(len(Q))
+    if center.any() and S00 is None:
+        raise ValueError(f"the prior {prior!r} pulls A to another matrix than 0: give S00 too")
+    toward = S10 - center @ S00 if center.any() else S10
+    return prior.beta_max(jnp.linalg.solve(Q, toward))

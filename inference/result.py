@@ -57,6 +57,17 @@ class FitResult(NamedTuple):
         """Whether Ctrl-C ended the fit."""
         return self.stop is Stop.INTERRUPTED
 
+    @property
+    def zeros(self) -> np.ndarray:
+        """The entries of A, (l, l), that are exactly where the prior pulls them: zero, but for priors with a centre."""
+        return self.prior.at_center(self.params.A)
+
+    @property
+    def _zero(self) -> str:
+        return (
+            "at the prior's centre" if self.prior.center_of(self.params.n_states).any() else "zero"
+        )
+
     def __str__(self) -> str:
         A = np.asarray(self.params.A)
         l, d = self.params.n_states, self.params.n_channels
@@ -64,7 +75,7 @@ class FitResult(NamedTuple):
             f"LDS of {l} states and {d} channels, prior of A: {self.prior}",
             f"{self.reason}, {self.n_iter} iterations",
             f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
-            f"{int((A == 0).sum())} of {A.size} entries of A are exactly zero",
+            f"{int(self.zeros.sum())} of {A.size} entries of A are exactly {self._zero}",
         ]
         if self.constraints != Constraints():
             lines.append(f"kept: {self.constraints}")

@@ -83,7 +83,7 @@ def fit_job(
     _write_fit(fit, cohort, folder)
     A = np.asarray(fit.params.A)
     say(
-        f"{fit.reason}; {int((A == 0).sum())} of {A.size} entries of A are zero, "
+        f"{fit.reason}; {int(fit.zeros.sum())} of {A.size} entries of A are zero, "
         f"{len(effective_states(fit.params))} of {n_states} states take part in the dynamics"
     )
     for warning in fit.warnings:

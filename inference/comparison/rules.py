@@ -16,7 +16,7 @@ from .sparse_summary import sparse_summary
 class Evidence(NamedTuple):
     """The evidence from which a rule decides."""
 
-    draws: Real[np.ndarray, "n l l"]  # of A
+    draws: Real[np.ndarray, "n l l"]  # of A, less the centre of its prior
     interval: Real[np.ndarray, "l l 2"]  # highest-density intervals
     epsilon: float  # an entry nearer to zero than this counts as nearly zero
     S00: Real[np.ndarray, "l l"]  # Σ E[z_t z_t'], by which prediction errors of A z are weighed

@@ -82,16 +82,20 @@ def compare_map_posterior(
     interval = az.hdi(data[["A"]], prob)["A"].values
     flat = A.reshape(-1, l, l)
     mean, sd = flat.mean(0), flat.std(0, ddof=1)
-    p_small = (np.abs(flat) < epsilon).mean(0)
+    center, map_zero = fit.prior.center_of(l), fit.zeros
+    D = flat - center  # what the rules judge: A itself, but for priors with a centre
+    p_small = (np.abs(D) < epsilon).mean(0)
     n_steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
-    evidence = Evidence(flat, interval, epsilon, second_moment(fit.params, n_steps))
+    evidence = Evidence(
+        D, interval - center[..., None], epsilon, second_moment(fit.params, n_steps)
+    )
     zero = {name: rule(evidence) for name, rule in RULES.items()}
-    p_sign = np.maximum((flat > 0).mean(0), (flat < 0).mean(0))
+    p_sign = np.maximum((D > 0).mean(0), (D < 0).mean(0))
     states = range(l) if names is None else list(names)
     at = pd.MultiIndex.from_product([states, states], names=["state", "from_state"])
     columns = {
         "map": A_map,
-        "map_zero": A_map == 0,
+        "map_zero": map_zero,
         "mean": mean,
         "sd": sd,
         "hdi_low": interval[..., 0],
@@ -99,16 +103,18 @@ def compare_map_posterior(
         "p_small": p_small,
         "p_sign": p_sign,
         **{f"zero_{rule}": zero[rule] for rule in RULES},
-        "agreement": np.mean([zero[rule] == (A_map == 0) for rule in RULES], axis=0),
+        "agreement": np.mean([zero[rule] == map_zero for rule in RULES], axis=0),
     }
     table = pd.DataFrame({name: x.ravel() for name, x in columns.items()}, index=at)
-    confusion = pd.DataFrame({rule: _confusion(A_map == 0, zero[rule]) for rule in RULES}).T
+    confusion = pd.DataFrame({rule: _confusion(map_zero, zero[rule]) for rule in RULES}).T
     counts = [name for name in confusion if name != "kappa"]
     confusion = confusion.astype(dict.fromkeys(counts, int))
     scores = None
     if truth is not None:
-        found = {"map": A_map != 0, **{rule: ~zero[rule] for rule in RULES}}
-        scores = pd.DataFrame({k: _scores(x, np.asarray(truth) != 0) for k, x in found.items()}).T
+        found = {"map": ~map_zero, **{rule: ~zero[rule] for rule in RULES}}
+        scores = pd.DataFrame(
+            {k: _scores(x, np.asarray(truth) != center) for k, x in found.items()}
+        ).T
     return Comparison(table, confusion, scores, float(epsilon), float(prob))
 
 

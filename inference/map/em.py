@@ -91,7 +91,8 @@ def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
 
     Takes the options of `fit_map`; the constraints are those of the fit, unless the options give others.
     """
-    support = Laplace(jnp.where(fit.params.A == 0, jnp.inf, 0.0))
+    center = fit.prior.center_of(fit.params.n_states)
+    support = Laplace(np.where(fit.zeros, np.inf, 0.0), center if center.any() else 0.0)
     options = {"init": fit.params, **fit.constraints.overridden(options)}
     return fit_map(cohort, fit.params.n_states, support, **options)
 
@@ -133,7 +134,7 @@ def _starts(
 
     def admissible(params):
         params = constraints.start(check_params(params, cohort.n_channels, n_states))
-        kept = np.where(prior.forced(n_states), 0.0, params.A)
+        kept = np.where(prior.forced(n_states), prior.center_of(n_states), params.A)
         return params._replace(A=jnp.asarray(kept, params.A.dtype))
 
     return [admissible(start) for start in starts]

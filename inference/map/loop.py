@@ -182,11 +182,12 @@ def normalised(params: LDSParams, prior: Penalty, constraints: Constraints) -> L
 def _exact_zeros(point: State, problem: Problem, constraints: Constraints) -> State:
     """Set small entries to zero if the objective does not fall: EM converges to such a zero only linearly."""
     A = np.asarray(point.params.A)
-    size = np.abs(A)
+    center = problem.prior.center_of(len(A)).astype(A.dtype)
+    size = np.abs(A - center)
     for share in (1e-2, 1e-3, 1e-4, 1e-5):
-        small = (size > 0) & (size < share * size.max())
+        small = (size > 0) & (size < share * np.abs(A).max())
         if small.any():
-            A_new = jnp.asarray(np.where(small, 0.0, A), A.dtype)
+            A_new = jnp.asarray(np.where(small, center, A), A.dtype)
             cleared = evaluate(point.params._replace(A=A_new), problem, constraints)
             if float(cleared.objective) >= float(point.objective):
                 return cleared

@@ -30,15 +30,19 @@ class Free(NamedTuple):
     """The free parameters, and the entries of A that are forced: hashable, so that they are static under jit."""
 
     names: tuple[str, ...]
-    forced: tuple[int, ...] = ()  # entries of A that the prior forces to be zero, counted by rows
+    forced: tuple[
+        int, ...
+    ] = ()  # entries of A that the prior forces to be at its centre, counted by rows
+    values: tuple[float, ...] = ()  # and where that is
 
 
 def moving(free: tuple[str, ...], target: Target) -> Free:
-    """Return the free parameters, with the entries of A that its prior forces to be zero."""
+    """Return the free parameters, with the entries of A that its prior forces to be at its centre."""
     if "A" not in free or "A" in target.priors:
         return Free(free)
-    forced = target.prior.forced(target.params.n_states)
-    return Free(free, tuple(np.flatnonzero(forced).tolist()))
+    fixed = target.prior.fixed(target.params.n_states).ravel()
+    at = np.flatnonzero(~np.isnan(fixed))
+    return Free(free, tuple(at.tolist()), tuple(fixed[at].tolist()))
 
 
 def model(free: Free, target: Target) -> None:
@@ -58,9 +62,9 @@ def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
     cohort, _, prior, priors, params = target
     l = params.n_states
     if free.forced:  # under jit the prior's beta is traced, and does not show them
-        forced = np.zeros(l * l, bool)
-        forced[list(free.forced)] = True
-        priors = {"A": prior.distribution(l, forced.reshape(l, l)), **priors}
+        fixed = np.full(l * l, np.nan)
+        fixed[list(free.forced)] = free.values
+        priors = {"A": prior.distribution(l, fixed.reshape(l, l)), **priors}
     held = {k: v for k, v in params._asdict().items() if k not in free.names}
     return (cohort, l, prior), {"priors": priors, "held": held}
 

@@ -112,7 +112,7 @@ def _rows(
             "error": error[:, i].mean(),
             "error_se": error[:, i].std(ddof=1) / root,
             "bic": bic(fit, len(cohort)),
-            "nonzero": int((np.asarray(fit.params.A) != 0).sum()),
+            "nonzero": int((~fit.zeros).sum()),
             "effective_states": len(effective_states(fit.params)),
         }
         for i, (beta, fit) in enumerate(zip(path.betas, path.fits, strict=True))
@@ -159,5 +159,5 @@ def bic(fit: FitResult, N: int) -> float:
     """Return -2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
     free = fit.constraints.n_parameters(fit.params.n_states, fit.params.n_channels)
     if fit.constraints.free("A"):
-        free += int((np.asarray(fit.params.A) != 0).sum())
+        free += int((~fit.zeros).sum())
     return -2 * fit.log_likelihood + np.log(N) * free

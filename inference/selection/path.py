@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
@@ -35,7 +34,7 @@ class Path(NamedTuple):
                 "beta": self.betas,
                 "objective": [fit.objective[-1] for fit in self.fits],
                 "log_likelihood": [fit.log_likelihood for fit in self.fits],
-                "nonzero": [int((np.asarray(fit.params.A) != 0).sum()) for fit in self.fits],
+                "nonzero": [int((~fit.zeros).sum()) for fit in self.fits],
                 "effective_states": [len(effective_states(fit.params)) for fit in self.fits],
                 "converged": [fit.converged for fit in self.fits],
                 "n_iter": [fit.n_iter for fit in self.fits],
@@ -103,8 +102,9 @@ def regularization_path(
             raise ValueError(
                 f"smallest is {smallest}; it is a share of the largest beta, in (0, 1)"
             )
-        # a fit with all of A forced to zero
-        zero = Laplace(jnp.full((n_states, n_states), jnp.inf))
+        # the fit with A at the centre, which an infinite penalty forces
+        center = prior.center_of(n_states)
+        zero = Laplace(np.full((n_states, n_states), np.inf), center if center.any() else 0.0)
         empty = fit_map(cohort, n_states, zero, init=init, **options)
         if empty.interrupted:
             return Path(np.zeros(0), ())
@@ -127,7 +127,7 @@ def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
     """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
     params = empty.params
     s = evaluate(params, pose(cohort, empty.prior, params), empty.constraints).stats
-    found = float(beta_max(params.Q, s.S10, prior))
+    found = float(beta_max(params.Q, s.S10, prior, s.S00))
     if not np.isfinite(found):
         raise ValueError(
             f"no factor of {prior!r} holds A at zero (beta_max is {found}); give betas"

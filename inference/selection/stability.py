@@ -41,7 +41,7 @@ def stability_selection(
         )
         if again.interrupted:
             break
-        included += np.asarray(again.params.A) != 0
+        included += ~again.zeros
         done += 1
     if not done:
         raise KeyboardInterrupt("interrupted before the first bootstrap was done")

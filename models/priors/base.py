@@ -5,7 +5,7 @@ sampled and what is maximised can never disagree. The page docs/architecture.md 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -64,13 +64,26 @@ class Prior:
         """Return log p(A); a prior with sites of its own has no closed form, and raises."""
         raise NotImplementedError(f"{type(self).__name__} has no density of A in closed form")
 
-    def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
+    def distribution(self, n_states: int | None = None, fixed: np.ndarray | None = None) -> Any:
         """Return the NumPyro distribution of A, for a prior that is a single distribution."""
         raise NotImplementedError(f"{type(self).__name__} is not one distribution of A")
 
+    def center_of(self, n_states: int) -> np.ndarray:
+        """Return the matrix, (l, l), that the prior pulls A to."""
+        return np.zeros((n_states, n_states))
+
+    def at_center(self, A) -> np.ndarray:
+        """Tell which entries of A, (..., l, l), are exactly where the prior pulls them: its zeros, for most priors."""
+        A = np.asarray(A)
+        return A == self.center_of(A.shape[-1]).astype(A.dtype)
+
     def forced(self, n_states: int) -> np.ndarray:
-        """Tell which entries of A, (l, l), the prior forces to be zero."""
+        """Tell which entries of A, (l, l), the prior forces to be at its centre."""
         return np.zeros((n_states, n_states), bool)
+
+    def fixed(self, n_states: int) -> np.ndarray:
+        """Return the values of the forced entries of A, (l, l), NaN for the others."""
+        return np.where(self.forced(n_states), self.center_of(n_states), np.nan)
 
     def curvature(self, n_states: int) -> np.ndarray | None:
         """Return the terms, (l, l), that kinks of -log p(A) add to the diagonal of a mass matrix.
@@ -106,9 +119,13 @@ class Prior:
         wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         given = {name: value for name, value in found.items() if name != "kind"}
         odd = [k for k, v in given.items() if k not in wanted and getattr(cls, k, None) != v]
-        if odd or wanted - given.keys():
+        needed = {f.name for f in fields(cls) if f.default is MISSING}  # type: ignore[arg-type]
+        if odd or needed - given.keys():
             raise ValueError(f"{kind} is described by {sorted(given)}; it has {sorted(wanted)}")
-        values = {k: np.array(given[k]) if isinstance(given[k], list) else given[k] for k in wanted}
+        values = {
+            k: np.array(given[k]) if isinstance(given[k], list) else given[k]
+            for k in wanted & given.keys()
+        }
         return cls(**values)
 
     def __init_subclass__(cls, **options: Any):
@@ -176,7 +193,7 @@ class Penalty(Prior):
         raise NotImplementedError(f"{type(self).__name__} has no `scaled`, which a path needs")
 
     def beta_max(self, gradient: Array) -> Array:
-        """Return the least factor at which `scaled(factor)` keeps A at zero against ∇g(0) = gradient, (l, l)."""
+        """Return the least factor at which `scaled(factor)` keeps A at its centre M where ∇g(M) = gradient (l, l)."""
         raise NotImplementedError(
             f"{type(self).__name__} has no `beta_max`, which a path needs: define it, or give betas"
         )
@@ -191,13 +208,13 @@ class Penalty(Prior):
         """Draw A from the prior, sample_shape + (l, l)."""
         raise NotImplementedError(f"{type(self).__name__} has no `sample`: it cannot be drawn from")
 
-    def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
-        """Return the NumPyro distribution of A; under jit `forced` (l, l) says which entries are forced to zero."""
+    def distribution(self, n_states: int | None = None, fixed: np.ndarray | None = None) -> Any:
+        """Return the NumPyro distribution of A; under jit `fixed` (l, l) has the forced entries, NaN elsewhere."""
         from .distribution import PriorDistribution
 
         if n_states is None:
             raise ValueError("n_states is None; give it, as the prior alone has no size")
-        return PriorDistribution(self, n_states, forced)
+        return PriorDistribution(self, n_states, fixed)
 
     def site(self, n_states: int) -> Array:
         """Sample the site `A` of a NumPyro model."""

@@ -1,13 +1,13 @@
-"""Penalties that are a sum of norms over blocks g of A, its entries, rows or columns.
+"""Penalties that are a sum of norms over blocks g of A - M, its entries, rows or columns, for a centre M.
 
-    -log p(A) = Σ_g beta_g ‖A_g‖₂ - log constant
+    -log p(A) = Σ_g beta_g ‖(A - M)_g‖₂ - log constant
 
-A block with beta = 0 is free: flat, improper. One with beta = ∞ is forced to zero: a point mass. Neither enters the
-constant, so that `log_prob` is a density over the other blocks.
+A block with beta = 0 is free: flat, improper. One with beta = ∞ is forced to the centre: a point mass. Neither enters
+the constant, so that `log_prob` is a density over the other blocks. The diagonal may be free on its own.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import jax
@@ -25,26 +25,33 @@ class BlockPenalty(Penalty):
     """The common base of `Flat`, `Laplace` and `GroupLaplace`. A is (l, l), or a batch (..., l, l)."""
 
     beta: Any
+    center: Any = 0.0  # M: 0, "identity", or a matrix (l, l)
+    diagonal: str = "penalised"  # or "free"
 
     def value(self, A) -> Array:
-        """Return Σ_g beta_g ‖A_g‖₂, (...). Its gradient is taken as 0 where A_g = 0."""
-        beta, norms = self.norms(A)
+        """Return Σ_g beta_g ‖(A - M)_g‖₂, (...). Its gradient is taken as 0 where (A - M)_g = 0."""
+        beta, norms = self.norms(self._from_center(A))
         # Not the product alone: ∞ · 0 is NaN, and so would be its gradient.
         return jnp.sum(jnp.where(norms == 0, 0.0, beta) * norms, axis=(-2, -1))
 
     def prox(self, A, step: Any = 1.0) -> Array:
-        """Return A with its blocks soft-thresholded: X_g = A_g max(0, 1 - step beta_g / ‖A_g‖₂).
+        """Return A with the blocks of D = A - M soft-thresholded: M_g + D_g max(0, 1 - step beta_g / ‖D_g‖₂).
 
-        A block with beta = ∞ is zero whatever the step.
+        A block with beta = ∞ is at the centre whatever the step.
         """
         A = floating(A)
-        beta, norms = self.norms(A)
+        D = self._from_center(A)
+        beta, norms = self.norms(D)
         forced = jnp.isinf(beta)
         step = jnp.broadcast_to(jnp.asarray(step, A.dtype), norms.shape)
         threshold = jnp.where(forced, jnp.inf, step * jnp.where(forced, 0.0, beta))
         kept = norms > threshold
         shrink = jnp.where(kept, (norms - threshold) / jnp.where(kept, norms, 1.0), 0.0)
-        X = A * shrink  # a product, so that NaN in A stays visible
+        X = D * shrink  # a product, so that NaN in A stays visible
+        if self._has_center:
+            X = jnp.where(X == 0, self._center(A), jnp.where(shrink == 1, A, X + self._center(A)))
+        if self.diagonal == "free":
+            X = jnp.where(_eye(A), A, X)
         return jnp.where(X == 0, 0.0, X)  # no −0.0
 
     def log_prob(self, A) -> Array:
@@ -59,12 +66,19 @@ class BlockPenalty(Penalty):
         """
         beta, _ = self.norms(jnp.zeros((n_states, n_states)))
         k = self.block_size(n_states)
+        if k == 0:  # one state, whose only entry is free
+            return jnp.zeros(())
         unit = math.lgamma(k / 2) - math.log(2) - k / 2 * math.log(math.pi) - math.lgamma(k)
         proper = (beta > 0) & (beta < jnp.inf)
         return jnp.sum(jnp.where(proper, k * jnp.log(jnp.where(proper, beta, 1.0)) + unit, 0.0))
 
+    def center_of(self, n_states: int) -> np.ndarray:
+        """Return the matrix M, (l, l), that the penalty pulls A to; it must be concrete."""
+        with jax.ensure_compile_time_eval():
+            return np.array(self._center(jnp.zeros((n_states, n_states))))
+
     def forced(self, n_states: int) -> np.ndarray:
-        """Tell which entries of A, (l, l), are forced to zero; beta must be concrete."""
+        """Tell which entries of A, (l, l), are forced to the centre; beta must be concrete."""
         return np.isinf(self._each_entry(n_states))
 
     def penalised(self, n_states: int) -> np.ndarray:
@@ -74,11 +88,17 @@ class BlockPenalty(Penalty):
     @property
     def is_proper(self) -> bool:
         """Whether no block is free; beta must be concrete."""
-        return bool(np.all(np.asarray(self.beta) > 0))
+        return self.diagonal == "penalised" and bool(np.all(np.asarray(self.beta) > 0))
 
     @property
     def symmetry(self) -> Symmetry:
-        """Order and signs of the states where all blocks share one beta; signs alone where each has its own."""
+        """Order and signs of the states where all blocks share one beta; signs alone where each has its own.
+
+        A centre that is a matrix of its own tells the states apart: signs are left if it is diagonal.
+        """
+        if np.ndim(self.center):
+            M = np.asarray(self.center)
+            return "signs" if np.array_equal(M, np.diag(np.diagonal(M))) else "none"
         return "signed permutations" if np.ndim(self.beta) == 0 else "signs"
 
     def scaled(self, factor: float) -> "BlockPenalty":
@@ -98,7 +118,7 @@ class BlockPenalty(Penalty):
     def sample(
         self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
     ) -> Array:
-        """Draw A, sample_shape + (l, l): each block has a uniform direction and a radius ~ Gamma(k, beta)."""
+        """Draw A, sample_shape + (l, l): each block of A - M has a uniform direction and a radius ~ Gamma(k, beta)."""
         shape = (*sample_shape, *self.distribution(n_states).event_shape)
         if not_jax_tracer(self.beta) and not self.is_proper:
             # The type of error on which NumPyro's initialisation falls back to a uniform start.
@@ -117,59 +137,107 @@ class BlockPenalty(Penalty):
             X = X / jnp.where(norms == 0, 1.0, norms)
             # Gamma(k) as a sum of k exponentials: random.gamma takes seconds to compile.
             X = X * random.exponential(radius, shape).sum(axis, keepdims=True)
-        return jnp.where(jnp.isinf(beta), 0.0, X / beta)
+        D = jnp.where(jnp.isinf(beta), 0.0, X / beta)
+        return D + self._center(D) if self._has_center else D
 
-    def distribution(self, n_states: int | None = None, forced: np.ndarray | None = None) -> Any:
+    def distribution(self, n_states: int | None = None, fixed: np.ndarray | None = None) -> Any:
         """Return the NumPyro distribution of A; n_states is needed where beta is a number."""
         if n_states is None and jnp.ndim(self.beta):
             n_states = jnp.shape(self.beta)[-1]
         if n_states is None:
             raise ValueError("n_states is None; give it, as beta is one number and has no size")
-        return super().distribution(n_states, forced)
+        return super().distribution(n_states, fixed)
 
-    def norms(self, A) -> tuple[Array, Array]:
-        """Return beta and ‖A_g‖₂ of every block, both (..., l, l), (..., l, 1) or (..., 1, l)."""
-        A, axis = floating(A), _AXIS[self.blocks]
-        norms = jnp.abs(A) if axis is None else _norm(A, axis)
-        beta = jnp.asarray(self.beta, A.dtype)  # A decides the precision
-        if beta.ndim and beta.shape[-1] != A.shape[-1]:
-            raise ValueError(f"beta has shape {beta.shape}, which does not fit A, {A.shape}")
-        if axis is not None and beta.ndim == 1:
-            beta = jnp.expand_dims(beta, axis)
+    def norms(self, D) -> tuple[Array, Array]:
+        """Return beta and ‖D_g‖₂ of every block of D = A - M, both (..., l, l), (..., l, 1) or (..., 1, l)."""
+        D, axis = floating(D), _AXIS[self.blocks]
+        beta = jnp.asarray(self.beta, D.dtype)  # A decides the precision
+        if beta.ndim and beta.shape[-1] != D.shape[-1]:
+            raise ValueError(f"beta has shape {beta.shape}, which does not fit A, {D.shape}")
+        if axis is None:
+            beta = jnp.broadcast_to(beta, D.shape)
+            return (jnp.where(_eye(D), 0.0, beta) if self.diagonal == "free" else beta), jnp.abs(D)
+        if self.diagonal == "free":
+            D = jnp.where(_eye(D), 0.0, D)
+        norms = _norm(D, axis)
+        beta = jnp.expand_dims(beta, axis) if beta.ndim == 1 else beta
         return jnp.broadcast_to(beta, norms.shape), norms
 
     def block_size(self, n_states: int) -> int:
-        """Return the number of entries of a block."""
-        return 1 if self.blocks == "entries" else n_states
+        """Return how many entries a block has."""
+        return 1 if self.blocks == "entries" else n_states - (self.diagonal == "free")
+
+    @property
+    def _has_center(self) -> bool:
+        """Whether the centre is another than 0; a centre that is traced counts as one."""
+        return isinstance(self.center, str) or bool(np.ndim(self.center))
+
+    def _center(self, A) -> Array:
+        """Return M in the precision of A, (l, l)."""
+        l = A.shape[-1]
+        if not self._has_center:
+            return jnp.zeros((l, l), A.dtype)
+        M = jnp.eye(l) if isinstance(self.center, str) else jnp.asarray(self.center)
+        if M.shape != (l, l):
+            raise ValueError(f"center has shape {M.shape}, which does not fit A, {A.shape}")
+        return M.astype(A.dtype)
+
+    def _from_center(self, A) -> Array:
+        A = floating(A)
+        return A - self._center(A) if self._has_center else A
 
     def _each_entry(self, n_states: int) -> np.ndarray:
-        """Return the beta of the block of each entry, (l, l)."""
+        """Return the beta of the block of each entry, (l, l); 0 for a diagonal that is free."""
         shape = (n_states, n_states)
         with jax.ensure_compile_time_eval():
-            return np.broadcast_to(np.asarray(self.norms(jnp.zeros(shape))[0]), shape)
+            beta = np.broadcast_to(np.asarray(self.norms(jnp.zeros(shape))[0]), shape)
+        return np.where(np.eye(n_states), 0.0, beta) if self.diagonal == "free" else beta
+
+    def __repr__(self) -> str:
+        """Return the call that makes this prior, without what is as by default."""
+        own: Any = fields(self)  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in own}
+        default = {
+            f.name for f in own if np.ndim(values[f.name]) == 0 and values[f.name] == f.default
+        }
+        shown = ", ".join(f"{k}={v!r}" for k, v in values.items() if k not in default)
+        return f"{type(self).__name__}({shown})"
 
     def __str__(self) -> str:
         beta = np.asarray(self.beta)
         span = f"{beta.min():.4g}" + (f" to {beta.max():.4g}" if beta.ndim else "")
-        return f"{type(self).__name__}(β = {span})"
+        pull = (
+            ", towards I"
+            if isinstance(self.center, str)
+            else ", towards a matrix"
+            if self._has_center
+            else ""
+        )
+        free = ", diagonal free" if self.diagonal == "free" else ""
+        return f"{type(self).__name__}(β = {span}{pull}{free})"
 
 
 class EntryPenalty(BlockPenalty):
-    """A `BlockPenalty` whose blocks are the entries of A: linear within an orthant."""
+    """A `BlockPenalty` whose blocks are the entries of A: linear within an orthant around its centre."""
 
     blocks = "entries"
 
     def piece(self, A: np.ndarray, pull: np.ndarray) -> Piece:
-        """Return the orthant of A, with each zero entry on the side to which `pull` points."""
-        beta = self._each_entry(len(A)).astype(float)
-        signs = np.where(A != 0, np.sign(A), np.where(pull >= 0, 1.0, -1.0))
+        """Return the orthant of A - M, an entry at the centre on the side to which `pull` points."""
+        M = self.center_of(len(A))
+        beta, D = self._each_entry(len(A)).astype(float), A - M
+        signs = np.where(D != 0, np.sign(D), np.where(pull >= 0, 1.0, -1.0))
         bounded, forced = beta > 0, np.isinf(beta)
         slope = np.where(forced, 0.0, beta) * signs
         return Piece(
-            lower=np.where(forced | (bounded & (signs > 0)), 0.0, -np.inf),
-            upper=np.where(forced | (bounded & (signs < 0)), 0.0, np.inf),
-            evaluate=lambda A: (float((slope * A).sum()), slope),
+            lower=np.where(forced | (bounded & (signs > 0)), M, -np.inf),
+            upper=np.where(forced | (bounded & (signs < 0)), M, np.inf),
+            evaluate=lambda A: (float((slope * (A - M)).sum()), slope),
         )
+
+
+def _eye(A) -> np.ndarray:
+    return np.eye(A.shape[-1], dtype=bool)
 
 
 def floating(A) -> Array:
@@ -207,3 +275,26 @@ def checked_beta(beta, ndim: int):
             raise ValueError(f"beta is {host[at]}{where}; it must be 0 or more, and may be inf")
     # A number is kept as one kind of leaf, which prints as it was written.
     return float(beta) if isinstance(beta, np.ndarray) and not shape else beta
+
+
+def checked_center(center):
+    """Return a centre: 0, "identity", or a square matrix of finite numbers; one that is traced is taken as it is."""
+    if isinstance(center, str):
+        if center != "identity":
+            raise ValueError(f"center is {center!r}; give 0, 'identity' or a matrix (l, l)")
+        return center
+    if isinstance(center, jax.Array) and not not_jax_tracer(center):
+        return center
+    M = np.array(center, float)
+    if M.ndim == 0 and M == 0:
+        return 0.0
+    if M.ndim != 2 or M.shape[0] != M.shape[1] or not np.isfinite(M).all():
+        raise ValueError(f"center is {center!r}; give 0, 'identity' or a matrix (l, l)")
+    return M
+
+
+def checked_diagonal(diagonal: str) -> str:
+    """Return "penalised" or "free", or raise an error."""
+    if diagonal not in ("penalised", "free"):
+        raise ValueError(f"diagonal is {diagonal!r}; it must be 'penalised' or 'free'")
+    return diagonal

@@ -1,4 +1,4 @@
-"""A penalty on A as a NumPyro distribution over the matrices with its forced zeros."""
+"""A penalty on A as a NumPyro distribution over the matrices with its forced entries."""
 
 from typing import Any
 
@@ -15,21 +15,22 @@ from .base import Penalty
 class PriorDistribution(Distribution):
     """A `Penalty` as a NumPyro distribution over matrices (l, l).
 
-    With forced zeros the support is the matrices of that pattern: NUTS moves the other entries only,
+    With forced entries the support is the matrices that have them: NUTS moves the other entries only,
     and the site still has the whole A. Where the prior's fields are traced its pattern cannot be read: the
-    support is every real matrix, and `log_prob` is -∞ off the pattern, unless `forced` (l, l) gives the pattern.
+    support is every real matrix, and `log_prob` is -∞ off the pattern, unless `fixed` (l, l) gives the values of
+    the forced entries, NaN for the others.
     """
 
     pytree_data_fields = ("prior", "_support")
 
     def __init__(
-        self, prior: Penalty, n_states: int, forced=None, *, validate_args: bool | None = None
+        self, prior: Penalty, n_states: int, fixed=None, *, validate_args: bool | None = None
     ):
         self.prior, self._support = prior, constraints.real_matrix
-        if forced is None and all(not_jax_tracer(x) for x in jax.tree.leaves(prior)):
-            forced = prior.forced(n_states)
-        if forced is not None and np.any(forced):
-            self._support = ZeroPattern(forced)
+        if fixed is None and all(not_jax_tracer(x) for x in jax.tree.leaves(prior)):
+            fixed = prior.fixed(n_states)
+        if fixed is not None and np.isfinite(fixed).any():
+            self._support = FixedPattern(fixed)
         super().__init__((), (n_states, n_states), validate_args=validate_args)
 
     def log_prob(self, value, intermediates=None) -> Array:
@@ -43,43 +44,51 @@ class PriorDistribution(Distribution):
         return self.prior.sample(key, self.event_shape[-1], sample_shape)
 
 
-class ZeroPattern(constraints.Constraint):
-    """Real matrices (l, l) that are zero where `forced` (l, l) is true."""
+class FixedPattern(constraints.Constraint):
+    """Real matrices (l, l) with given values where `fixed` (l, l) is not NaN."""
 
     event_dim = 2
 
-    def __init__(self, forced):
-        self.n_states = len(forced)
-        self.free = tuple(np.flatnonzero(~np.asarray(forced)).tolist())  # compares by value
+    def __init__(self, fixed):
+        fixed = np.asarray(fixed, float)
+        self.n_states = len(fixed)
+        self.free = tuple(np.flatnonzero(np.isnan(fixed)).tolist())  # compares by value
+        self.values = tuple(fixed[~np.isnan(fixed)].tolist())
 
     @property
     def index(self):
         return np.array(self.free, int)
 
+    @property
+    def rest(self):
+        return np.delete(np.arange(self.n_states**2), self.index)
+
     def __call__(self, x):
-        rest = np.delete(np.arange(self.n_states**2), self.index)
         flat = jnp.reshape(x, (*jnp.shape(x)[:-2], -1))
-        return jnp.isfinite(flat).all(-1) & (flat[..., rest] == 0).all(-1)
+        held = flat[..., self.rest] == np.array(self.values)
+        return jnp.isfinite(flat).all(-1) & held.all(-1)
 
     def eq(self, other, static=False):
-        return isinstance(other, ZeroPattern) and vars(self) == vars(other)
+        return isinstance(other, FixedPattern) and vars(self) == vars(other)
 
     def tree_flatten(self):
         return (), ((), dict(vars(self)))
 
 
-@biject_to.register(ZeroPattern)
+@biject_to.register(FixedPattern)
 class ScatterTransform(transforms.Transform):
     """The map from the entries of A that are not forced, a vector (m,), to A (l, l); log |det| = 0."""
 
     domain = constraints.real_vector  # type: ignore[assignment]
     codomain = property(lambda self: self.pattern)  # type: ignore[assignment]
 
-    def __init__(self, pattern: ZeroPattern):
+    def __init__(self, pattern: FixedPattern):
         self.pattern = pattern
 
     def __call__(self, x):
-        flat = jnp.zeros((*x.shape[:-1], self.pattern.n_states**2), x.dtype)
+        base = np.zeros(self.pattern.n_states**2)
+        base[self.pattern.rest] = self.pattern.values
+        flat = jnp.broadcast_to(jnp.asarray(base, x.dtype), (*x.shape[:-1], len(base)))
         return flat.at[..., self.pattern.index].set(x).reshape(self.forward_shape(x.shape))
 
     def _inverse(self, y):

@@ -4,31 +4,55 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
-from .blocks import EntryPenalty, checked_beta
+from .blocks import EntryPenalty, checked_beta, checked_center, checked_diagonal
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Laplace(EntryPenalty):
-    """The prior A_ij ~ Laplace(0, 1/beta_ij), independent: SLDS, equation 4 of the paper.
+    """The prior A_ij ~ Laplace(M_ij, 1/beta_ij), independent: SLDS, equation 4 of the paper, where M = 0.
 
-    beta is a number, or (l, l) with 0 for a free entry and ∞ for one forced to zero.
+    - `beta` is a number, or (l, l) with 0 for a free entry and ∞ for one forced to the centre.
+    - `center` M is what A is pulled to: 0, "identity", or a matrix (l, l). A - M has the exact zeros.
+    - `diagonal="free"` leaves the diagonal without a penalty.
+
+    `Laplace(beta)` is the paper's. `Laplace.off_diagonal` and `Laplace.towards_persistence` keep what a state
+    remembers of itself.
 
     >>> prior = Laplace(2.0)
-    >>> A = np.array([[0.5, -0.25], [0.0, 1.0]])
+    >>> A = jnp.array([[0.5, -0.25], [0.0, 1.0]])
     >>> float(prior.value(A))  # the penalty
     3.5
-    >>> np.asarray(prior.prox(A, step=0.125)).tolist()  # its soft threshold, by 2 · 0.125
+    >>> prior.prox(A, step=0.125).tolist()  # its soft threshold, by 2 · 0.125
     [[0.25, 0.0], [0.0, 0.75]]
+    >>> Laplace.towards_persistence(2.0).prox(A, step=0.125).tolist()
+    [[0.75, 0.0], [0.0, 1.0]]
     """
 
     beta: Any
+    center: Any = 0.0
+    diagonal: str = "penalised"
 
     def __post_init__(self):
         object.__setattr__(self, "beta", checked_beta(self.beta, ndim=2))
+        object.__setattr__(self, "center", checked_center(self.center))
+        checked_diagonal(self.diagonal)
+
+    @classmethod
+    def off_diagonal(cls, beta: Any) -> "Laplace":
+        """Return the prior that pulls links between states to 0, and leaves each state's own memory free."""
+        return cls(beta, diagonal="free")
+
+    @classmethod
+    def towards_persistence(cls, beta: Any) -> "Laplace":
+        """Return the prior that pulls A to the identity: at a large beta each state is a random walk.
+
+        Of such a local-level model, carrying the last value forward is a limit.
+        """
+        return cls(beta, center="identity")
 
     def expanded(self, n_states: int, dtype: Any) -> "Laplace":
-        """Return the same prior with beta (l, l): one compiled program for a number and a matrix."""
-        beta = np.broadcast_to(np.asarray(self.beta, dtype), (n_states, n_states))
-        return Laplace(jnp.asarray(beta))
+        """Return the same prior with beta and centre (l, l): one compiled program for all of its forms."""
+        beta = self._each_entry(n_states).astype(dtype)
+        center = jnp.asarray(self.center_of(n_states), dtype) if self._has_center else 0.0
+        return Laplace(jnp.asarray(beta), center)

@@ -103,6 +103,14 @@ PENALTIES = {
     "laplace-matrix": Laplace(np.array([[2.0, inf, 0.7], [0.0, 1.0, 3.0], [inf, 0.5, 0.0]])),
     "rows": GroupLaplace(0.8, by="rows"),
     "columns": GroupLaplace([0.5, inf, 2.0], by="columns"),
+    "off-diagonal": Laplace.off_diagonal(1.3),
+    "persistence": Laplace.towards_persistence(1.3),
+    "centre": Laplace(
+        np.array([[2.0, inf, 0.7], [0.0, 1.0, 3.0], [inf, 0.5, 0.0]]),
+        center=np.array([[0.9, 0.2, 0.0], [0.0, 0.5, -0.1], [-0.3, 0.0, 0.0]]),
+    ),
+    "rows off the diagonal": GroupLaplace.off_diagonal(0.8, by="rows"),
+    "columns to persistence": GroupLaplace.towards_persistence(0.8, by="columns"),
     "elastic net": ElasticNet(1.3, 0.8),
     "ridge": PlainRidge(2.0),
 }
@@ -114,7 +122,7 @@ L = 3
 
 def some_A(prior, seed=0, scale=1.0):
     A = scale * np.random.default_rng(seed).normal(size=(L, L))
-    return np.where(prior.forced(L), 0.0, A)
+    return np.where(prior.forced(L), prior.center_of(L), A)
 
 
 def undefined(method, *arguments):
@@ -132,11 +140,11 @@ def test_prox_is_the_minimiser(prior):
     """By scipy on each coordinate in turn would do for entries only: here over all free entries at once."""
     A, step = some_A(prior, 1, 2.0), 0.4
     X = np.asarray(prior.prox(A, step))
-    assert np.all(X[prior.forced(L)] == 0)
+    assert np.all(X[prior.forced(L)] == prior.center_of(L)[prior.forced(L)])
     free = ~prior.forced(L)
 
     def objective(x):
-        Y = np.zeros((L, L))
+        Y = prior.center_of(L)
         Y[free] = x
         return 0.5 * np.sum((Y - A) ** 2) + step * float(prior.value(Y))
 
@@ -180,7 +188,7 @@ def test_density_is_constant_less_penalty_and_integrates_to_one(prior):
 def test_a_piece_is_the_penalty_between_its_bounds(prior):
     rng = np.random.default_rng(5)
     A = some_A(prior, 6)
-    A[rng.random((L, L)) < 0.4] = 0.0
+    A = np.where(rng.random((L, L)) < 0.4, prior.center_of(L), A)
     pull = rng.normal(size=(L, L))
     if undefined(prior.piece, A, pull):
         return
@@ -188,12 +196,14 @@ def test_a_piece_is_the_penalty_between_its_bounds(prior):
     assert (piece.lower <= A).all() and (piece.upper >= A).all()
     moving = piece.upper > piece.lower
     assert not moving[prior.forced(L)].any()
-    assert (pull * np.clip(pull, piece.lower, piece.upper) >= 0).all()
+    M = prior.center_of(L)
+    at = A == M  # an entry at the centre may leave it to the side that it is pulled to
+    assert (pull * (np.clip(M + pull, piece.lower, piece.upper) - M) >= 0)[at].all()
     for _ in range(5):  # points inside, by a step away from zero to the side that is open
         side = np.where(
             np.isfinite(piece.lower),
             1.0,
-            np.where(np.isfinite(piece.upper), -1.0, np.sign(A) + (A == 0)),
+            np.where(np.isfinite(piece.upper), -1.0, np.sign(A - M) + (A == M)),
         )
         Y = np.where(moving, A + side * rng.uniform(0.1, 1.0, (L, L)), A)
         value, gradient = piece.evaluate(Y)
@@ -207,14 +217,15 @@ def test_a_piece_is_the_penalty_between_its_bounds(prior):
 
 @every_penalty
 def test_beta_max_is_where_zero_stops_being_optimal(prior):
-    """0 is optimal for g + h iff prox(-step ∇g(0), step) = 0; free entries are left out."""
+    """The centre M is optimal for g + h iff prox(M - step ∇g(M), step) = M; free entries are left out."""
     G = np.where(prior.penalised(L), np.random.default_rng(7).normal(size=(L, L)), 0.0)
     if not prior.penalised(L).any() or undefined(prior.scaled, 1.0) or undefined(prior.beta_max, G):
         return
     largest = float(prior.beta_max(G))
     for factor, zero in ((1.001, True), (0.999, False)):
-        X = np.asarray(prior.scaled(factor * largest).prox(-0.3 * G, 0.3))
-        assert (not X.any()) == zero
+        M = prior.center_of(L)
+        X = np.asarray(prior.scaled(factor * largest).prox(M - 0.3 * G, 0.3))
+        assert prior.at_center(X).all() == zero
 
 
 @every_penalty
@@ -228,12 +239,12 @@ def test_scaling_multiplies_the_penalty(prior):
 @every_penalty
 def test_what_is_free_has_no_penalty(prior):
     for i, j in np.argwhere(~prior.penalised(L)):
-        A = np.zeros((L, L))
-        A[i, j] = 3.0
+        A = prior.center_of(L)
+        A[i, j] += 3.0
         assert float(prior.value(A)) == 0
     for i, j in np.argwhere(prior.penalised(L) & ~prior.forced(L)):
-        A = np.zeros((L, L))
-        A[i, j] = 3.0
+        A = prior.center_of(L)
+        A[i, j] += 3.0
         assert 0 < float(prior.value(A)) < inf
     assert prior.is_flat == (not prior.penalised(L).any())
     full = prior.expanded(L, np.float64)
