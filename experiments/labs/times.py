@@ -49,10 +49,13 @@ def to_hours(times: pd.Series, clock: Clock) -> tuple[np.ndarray, Clock]:
 def _parse_timestamps(times: pd.Series, clock: Clock) -> tuple[pd.Series, Clock]:
     """Parse text to timestamps, NaT where that fails, and return the clock with the order of day and month."""
     stamp: Any = pd.to_datetime(times, errors="coerce", utc=True, format="ISO8601")
-    if (times.notna() & stamp.isna()).any():
+    rest = times.notna() & stamp.isna()
+    if (
+        rest.any()
+    ):  # these alone: with the day first, pandas would turn 2023-02-03 into the 2nd of March
         clock = clock._replace(day_first=_day_first(times, clock.day_first))
-        stamp = pd.to_datetime(
-            times, errors="coerce", utc=True, format="mixed", dayfirst=bool(clock.day_first)
+        stamp[rest] = pd.to_datetime(
+            times[rest], errors="coerce", utc=True, format="mixed", dayfirst=bool(clock.day_first)
         )
     return stamp, clock
 

@@ -26,3 +26,11 @@ def test_dates_are_read_in_one_order_or_refused(frame, style):
     both = pd.concat([dated(frame, "%d/%m/%Y %H:%M:%S"), dated(frame, "%m/%d/%Y %H:%M:%S")])
     with pytest.raises(ValueError, match="in some rows"):
         labs_from_frame(both)
+
+
+def test_iso_dates_stay_as_they_are_beside_others(frame):
+    """2023-02-03 is in February, whatever order the other rows have."""
+    iso, other = dated(frame, "%Y-%m-%d %H:%M:%S"), dated(frame, "%d/%m/%Y %H:%M:%S")
+    even = np.arange(len(frame)) % 2 == 0
+    mixed = frame.assign(time=np.where(even, iso["time"], other["time"]))
+    np.testing.assert_array_equal(labs_from_frame(mixed).hours, labs_from_frame(iso).hours)
