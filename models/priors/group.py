@@ -6,7 +6,8 @@ from typing import Any, Literal
 import numpy as np
 
 from .base import Piece
-from .blocks import BlockPenalty, checked_beta, checked_center, checked_diagonal
+from .blocks import BlockPenalty
+from .fields import checked_beta, checked_center, checked_diagonal
 
 
 @dataclass(frozen=True, eq=False, repr=False)

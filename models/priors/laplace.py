@@ -5,7 +5,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .blocks import EntryPenalty, checked_beta, checked_center, checked_diagonal
+from .blocks import EntryPenalty
+from .fields import checked_beta, checked_center, checked_diagonal
 
 
 @dataclass(frozen=True, eq=False, repr=False)
