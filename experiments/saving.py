@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ def load_fit(path: str | os.PathLike) -> FitResult:
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     try:
         found = json.loads(path.read_text())
+        if "spec" in found:
+            raise ValueError("it was written by version 0.1; fit again")
+        if found["constraints"].keys() != {field.name for field in fields(Constraints)}:
+            raise ValueError(f"constraints has {sorted(found['constraints'])}")
         return FitResult(
             params=LDSParams(**{k: jnp.asarray(np.array(v)) for k, v in found["params"].items()}),
             objective=np.array(found["objective"]),
@@ -51,7 +55,7 @@ def load_fit(path: str | os.PathLike) -> FitResult:
             restarts=np.array(found["restarts"]),
             **{name: found[name] for name in _PLAIN},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{str(path)!r} is not a fit that `save_fit` wrote: {error!r}") from error
 
 

@@ -57,6 +57,10 @@ class Constraints:
                 raise ValueError(
                     f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}"
                 )
+        if self.C == "identity" and self.Q != "free":
+            raise ValueError(
+                f"C is 'identity' and Q is {self.Q!r}: each fixes the scales of the states; give one of them"
+            )
         if self.Q != "free" and ("Q" in self.hold or "Q" in self.diagonal):
             raise ValueError(f"Q is {self.Q!r}, and cannot be held or kept diagonal besides")
 

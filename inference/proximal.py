@@ -8,6 +8,7 @@ which is equation 4 of the paper up to a constant, with gradient ∇g(A) = Q^-1 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Real
 
@@ -154,15 +155,22 @@ def solve(
     return ProximalResult(A, k, residual)
 
 
-def beta_max(Q: Array, S10: Array, prior: Penalty | None = None, S00: Array | None = None) -> Array:
+def beta_max(
+    Q: Array,
+    S10: Array,
+    prior: Penalty | None = None,
+    S00: Array | None = None,
+    A: Array | None = None,
+) -> Array:
     """Return the smallest factor of the prior's β for which A at its centre M (0) is optimal in the M-step.
 
-    That is the dual norm of ∇g(M) = Q^-1 (M S00 - S10): for `Laplace(1.0)`, the default, its largest entry, for groups
-    the largest norm of a row or column. S00 is needed where M is not 0.
+    That is the dual norm of ∇g(A) = Q^-1 (A S00 - S10): for `Laplace(1.0)`, the default, its largest entry, for groups
+    the largest norm of a row or column. `A` is M by default; where entries are free, give it with their values. S00 is
+    needed where A is not 0.
     """
     prior = Laplace(1.0) if prior is None else prior
-    center = prior.center_of(len(Q))
-    if center.any() and S00 is None:
+    start = prior.center_of(len(Q)) if A is None else np.asarray(A)
+    if start.any() and S00 is None:
         raise ValueError(f"the prior {prior!r} pulls A to another matrix than 0: give S00 too")
-    toward = S10 - center @ S00 if center.any() else S10
+    toward = S10 - start @ S00 if start.any() else S10
     return prior.beta_max(jnp.linalg.solve(Q, toward))

@@ -44,7 +44,8 @@ def warnings_of(params: LDSParams, prior: Penalty, constraints: Constraints) -> 
             "interpolated, rounded or calculated values; likelihoods of new data may be far off. Gaps left missing, "
             "fewer states or a diagonal R may help"
         )
-    radius = np.abs(np.linalg.eigvals(params.A)).max()
+    finite = np.isfinite(np.asarray(params.A)).all()
+    radius = np.abs(np.linalg.eigvals(params.A)).max() if finite else np.nan
     if radius > 1:
         found.append(f"A is not stable: its spectral radius is {radius:.3f}")
     return tuple(found)

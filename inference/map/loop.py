@@ -183,9 +183,9 @@ def _exact_zeros(point: State, problem: Problem, constraints: Constraints) -> St
     """Set small entries to zero if the objective does not fall: EM converges to such a zero only linearly."""
     A = np.asarray(point.params.A)
     center = problem.prior.center_of(len(A)).astype(A.dtype)
-    size = np.abs(A - center)
+    size, penalised = np.abs(A - center), problem.prior.penalised(len(A))
     for share in (1e-2, 1e-3, 1e-4, 1e-5):
-        small = (size > 0) & (size < share * np.abs(A).max())
+        small = penalised & (size > 0) & (size < share * np.abs(A).max())
         if small.any():
             A_new = jnp.asarray(np.where(small, center, A), A.dtype)
             cleared = evaluate(point.params._replace(A=A_new), problem, constraints)

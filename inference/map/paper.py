@@ -106,10 +106,13 @@ def fit_paper(
                 break
     except KeyboardInterrupt:
         reason = Stop.INTERRUPTED
-    params = normalised(constraints.regular(params), prior, constraints)
+    params = constraints.regular(params)
+    stats = e_step(params, problem.data)  # at what is returned
+    value = float(stats.log_likelihood + problem.prior.log_prob(params.A))
+    params = normalised(params, prior, constraints)
     return FitResult(
         params=params,
-        objective=np.array(objective),
+        objective=np.append(objective[:-1], value),
         stop=reason,
         reason=reason.text(residual=float(residual), tol=tol, max_iter=max_iter),
         kkt_residual=float(residual),

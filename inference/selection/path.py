@@ -102,9 +102,10 @@ def regularization_path(
             raise ValueError(
                 f"smallest is {smallest}; it is a share of the largest beta, in (0, 1)"
             )
-        # the fit with A at the centre, which an infinite penalty forces
+        # the fit with all penalised entries of A at the centre, which an infinite penalty forces
         center = prior.center_of(n_states)
-        zero = Laplace(np.full((n_states, n_states), np.inf), center if center.any() else 0.0)
+        infinite = np.where(prior.penalised(n_states), np.inf, 0.0)
+        zero = Laplace(infinite, center if center.any() else 0.0)
         empty = fit_map(cohort, n_states, zero, init=init, **options)
         if empty.interrupted:
             return Path(np.zeros(0), ())
@@ -127,7 +128,7 @@ def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
     """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
     params = empty.params
     s = evaluate(params, pose(cohort, empty.prior, params), empty.constraints).stats
-    found = float(beta_max(params.Q, s.S10, prior, s.S00))
+    found = float(beta_max(params.Q, s.S10, prior, s.S00, params.A))
     if not np.isfinite(found):
         raise ValueError(
             f"no factor of {prior!r} holds A at zero (beta_max is {found}); give betas"

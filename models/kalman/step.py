@@ -55,11 +55,11 @@ def update(
     seen = ~jnp.isnan(y) if observed is None else jnp.asarray(observed, bool)
     # a missing channel has a row of C of zeros, and a unit noise of its own
     C = jnp.where(seen[:, None], C, 0.0)
-    R = jnp.where(seen[:, None] & seen, R, jnp.eye(len(y)))
+    R = jnp.where(seen[:, None] & seen, R, jnp.eye(len(y), dtype=R.dtype))
     innovation = jnp.where(seen, y, 0.0) - C @ m
     S = C @ P @ C.T + R
     K = jnp.linalg.solve(S, C @ P).T
-    rest = jnp.eye(len(m)) - K @ C
+    rest = jnp.eye(len(m), dtype=P.dtype) - K @ C
     _, logdet = jnp.linalg.slogdet(S)
     size = innovation @ jnp.linalg.solve(S, innovation) + logdet + seen.sum() * jnp.log(2 * jnp.pi)
     return Update(

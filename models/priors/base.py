@@ -119,7 +119,7 @@ class Prior:
         wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         given = {name: value for name, value in found.items() if name != "kind"}
         odd = [k for k, v in given.items() if k not in wanted and getattr(cls, k, None) != v]
-        needed = {f.name for f in fields(cls) if f.default is MISSING}  # type: ignore[arg-type]
+        needed = {f.name for f in fields(cls) if f.default is f.default_factory is MISSING}  # type: ignore[arg-type]
         if odd or needed - given.keys():
             raise ValueError(f"{kind} is described by {sorted(given)}; it has {sorted(wanted)}")
         values = {

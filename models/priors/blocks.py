@@ -101,6 +101,12 @@ class BlockPenalty(Penalty):
             return "signs" if np.array_equal(M, np.diag(np.diagonal(M))) else "none"
         return "signed permutations" if np.ndim(self.beta) == 0 else "signs"
 
+    def expanded(self, n_states: int, dtype: Any) -> "BlockPenalty":
+        """Return the same prior with its centre in the precision of the fit, in which entries are compared with it."""
+        if not self._has_center:
+            return self
+        return replace(self, center=jnp.asarray(self.center_of(n_states), dtype))  # type: ignore[type-var]
+
     def scaled(self, factor: float) -> "BlockPenalty":
         """Return the prior with factor · beta, factor > 0: free stays free, forced stays forced."""
         return replace(self, beta=factor * self.beta)  # type: ignore[type-var]

@@ -34,6 +34,8 @@ def checked_center(center):
             raise ValueError(f"center is {center!r}; give 0, 'identity' or a matrix (l, l)")
         return center
     if isinstance(center, jax.Array) and not not_jax_tracer(center):
+        if center.ndim != 2 or center.shape[0] != center.shape[1]:
+            raise ValueError(f"center has shape {center.shape}; give a matrix (l, l)")
         return center
     M = np.array(center, float)
     if M.ndim == 0 and M == 0:

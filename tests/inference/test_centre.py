@@ -110,3 +110,31 @@ def test_a_centre_that_is_none_is_refused(center):
         Laplace(1.0, diagonal="open")
     with pytest.raises(ValueError, match=r"center has shape \(2, 2\), which does not fit A"):
         Laplace(1.0, center=np.eye(2)).value(np.eye(3))
+
+
+def test_the_largest_beta_of_a_path_holds_the_links_where_the_diagonal_is_free(cohort):
+    """At a little more than it no link is left; at a little less one is, from the same start."""
+    for prior in (
+        Laplace.off_diagonal(1.0),
+        GroupLaplace.off_diagonal(1.0, "rows"),
+        Laplace(1.0 - np.eye(2)),
+    ):
+        path = regularization_path(cohort, 2, prior, n_betas=2, constraints=LEVELS)
+        empty = path.fits[0].params._replace(A=np.diag(np.diagonal(path.fits[0].params.A)))
+        for factor, left in ((1.01, False), (0.95, True)):
+            strong = prior.scaled(factor * path.betas[0])
+            A = np.asarray(fit_map(cohort, 2, strong, init=empty, constraints=LEVELS).params.A)
+            assert np.diagonal(A).all() and A[~np.eye(2, dtype=bool)].any() == left
+
+
+def test_a_centre_under_jit_is_a_matrix_too():
+    with pytest.raises(ValueError, match=r"center has shape \(\)"):
+        jax.jit(lambda m: Laplace(1.0, center=m).log_prob(np.eye(2)))(0.5)
+
+
+def test_an_entry_at_a_centre_is_so_in_32_bits():
+    M = np.array([[0.3, 0.1], [0.0, 0.7]])
+    A = M.astype(np.float32).astype(float)
+    for prior in (Laplace(30.0, center=M), GroupLaplace(30.0, "rows", center=M)):
+        piece = prior.expanded(2, np.float32).piece(A, np.ones((2, 2)))
+        assert (piece.lower == A).all()

@@ -116,6 +116,7 @@ def test_keywords_and_object_are_two_ways_to_say_the_same():
         ({"Q": "unit"}, "Q is 'unit'"),
         ({"C": "eye"}, "C is 'eye'"),
         ({"Q": "identity", "hold": ("Q",)}, "cannot be held"),
+        ({"Q": "identity", "C": "identity"}, "each fixes the scales"),
     ):
         with pytest.raises(ValueError, match=message):
             Constraints(**bad)

@@ -57,3 +57,15 @@ def test_nothing_observed_changes_nothing():
     np.testing.assert_array_equal(state.mean, np.ones(2))
     np.testing.assert_array_equal(state.cov, np.eye(2))
     assert gained == 0
+
+
+def test_steps_scan_in_32_bits():
+    params, cohort = random_problem(5, SHAPE, gaps=False, ragged=False)
+    A, C, Q, R, pi1, V1 = (jnp.asarray(x, jnp.float32) for x in params)
+
+    def step(state, y):
+        state, gained = update(state, y, C, R)
+        return predict(state, A, Q), gained
+
+    _, gained = jax.lax.scan(step, Gaussian(pi1, V1), jnp.asarray(cohort.y[0], jnp.float32))
+    np.testing.assert_allclose(gained.sum(), oracles.log_likelihood(params, cohort)[0], rtol=1e-4)

@@ -381,3 +381,19 @@ def test_three_methods_are_enough_for_plain_fits_and_nuts(cohort):
         regularization_path(cohort, 2, PlainRidge(1.0), betas=[1.0], init=TRUTH)
     with pytest.raises(TypeError, match="only NUTS can read"):
         fit_map(cohort, 2, Horseshoe())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NonNegative(Laplace):
+    """A user's own kind of a prior of ours: links below zero are not allowed."""
+
+    def prox(self, A, step=1.0):
+        return jnp.maximum(super().prox(A, step), 0.0)
+
+
+def test_a_class_derived_from_one_of_ours_is_the_one_that_is_fitted(cohort):
+    A = TRUTH.A * np.array([[1.0, 1.0], [-1.0, 1.0]])
+    turned = simulate(jax.random.key(3), TRUTH._replace(A=A), [15] * 20).cohort
+    options = {"init": TRUTH, "hold": ("C",), "accelerate": False, "max_iter": 30}
+    assert np.asarray(fit_map(turned, 2, Laplace(0.1), **options).params.A).min() < -0.1
+    assert np.asarray(fit_map(turned, 2, NonNegative(0.1), **options).params.A).min() >= 0
