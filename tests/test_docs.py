@@ -76,3 +76,11 @@ def test_functions_of_the_paper_map_are_there():
     for name in names:
         module, attribute = f"sparse_lds.{name}".rsplit(".", 1)
         assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_imports_that_version_0_1_printed_go_on_working():
+    """In README and notebooks of that version, and moved since."""
+    from sparse_lds.experiments.jobs import levels_of
+    from sparse_lds.inference.identifiability import align
+
+    assert levels_of(None)["constraints"] == inference.Constraints.levels() and callable(align)

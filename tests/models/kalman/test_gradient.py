@@ -18,7 +18,7 @@ from sparse_lds.models import (
     plain_log_likelihood,
     total_log_likelihood,
 )
-from sparse_lds.models.kalman.prepare import arrange
+from sparse_lds.models.kalman.prepare import arrange, prepare
 
 MORE_CHANNELS = Shape(2, 3, 3, 6)
 MORE_STATES = Shape(4, 2, 3, 5)
@@ -189,3 +189,13 @@ def test_total_and_its_gradient_are_sums_over_the_sequences(gaps, ragged, close)
     close_params(close, "total", grads, rule(params, cohort, np.ones(40)))
     twice = jax.grad(lambda p: 2.0 * total_log_likelihood(p, cohort))(params)
     close_params(close, "total", twice, [2 * g for g in grads])
+
+
+@both_routes
+def test_score_of_prepared_data_is_the_gradient_through_the_scan(gaps, close):
+    """Of either kind of data, with and without weights."""
+    for params, cohort, weights in problems(MORE_CHANNELS, gaps):
+        for w in (None, weights):
+            found = prepare(cohort, jnp.float64, w).score(params)
+            wanted = by_autodiff(params, cohort, np.ones(len(cohort)) if w is None else w)
+            close_params(close, "score", found, symmetrized(wanted))
