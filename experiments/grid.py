@@ -215,7 +215,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
         A = np.asarray(fit.params.A)
         found |= {
             "nonzero": int((~fit.zeros).sum()),
-            "effective_states": len(effective_states(fit.params)),
+            "effective_states": len(effective_states(fit.moving)),
             "bic": float(bic(fit, len(train))),
             "converged": bool(fit.converged),
             "reason": fit.reason,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..inference import Constraints, FitResult, Stop
 from ..inference.posterior import arviz_compat as az
-from ..models import LDSParams, Prior
+from ..models import LDSParams, Prior, conjugate
 from ..models.files import write_whole
 from ..models.priors import as_penalty
 
@@ -24,6 +24,7 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
     content = {
         "params": {k: np.asarray(v).tolist() for k, v in fit.params._asdict().items()},
         "prior": fit.prior.to_dict(),
+        "priors": conjugate.to_dict(fit.priors),
         "constraints": asdict(fit.constraints),
         "stop": fit.stop.name,
         **{name: getattr(fit, name) for name in _PLAIN},
@@ -43,13 +44,17 @@ def load_fit(path: str | os.PathLike) -> FitResult:
         found = json.loads(path.read_text())
         if "spec" in found:
             raise ValueError("it was written by version 0.1; fit again")
-        if found["constraints"].keys() != {field.name for field in fields(Constraints)}:
+        known = {field.name for field in fields(Constraints)}
+        if (
+            not known - {"own_levels"} <= found["constraints"].keys() <= known
+        ):  # 0.2 had no own_levels
             raise ValueError(f"constraints has {sorted(found['constraints'])}")
         return FitResult(
             params=LDSParams(**{k: jnp.asarray(np.array(v)) for k, v in found["params"].items()}),
             objective=np.array(found["objective"]),
             stop=Stop[found["stop"]],
             prior=as_penalty(Prior.from_dict(found["prior"])),
+            priors=conjugate.from_dict(found.get("priors", {})),
             constraints=Constraints(**found["constraints"]),
             warnings=tuple(found["warnings"]),
             restarts=np.array(found["restarts"]),

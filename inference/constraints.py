@@ -12,10 +12,18 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from ..models import Cohort, LDSParams, change_basis, unit_noise
+from ..models import (
+    Cohort,
+    LDSParams,
+    change_basis,
+    leading_states,
+    unit_noise,
+    weak_priors,
+    with_own_levels,
+)
 from ..models.basis import derivative
 from ..models.linalg import least_correlation
-from .covariances import DIAGONAL, FULL, UNIT_DIAGONAL, Full
+from .covariances import DIAGONAL, FULL, UNIT_DIAGONAL, Full, Split
 
 COVARIANCES = ("Q", "R", "V1")
 _Q = ("free", "unit diagonal", "identity")
@@ -32,6 +40,8 @@ class Constraints:
     - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
     - `Q="unit diagonal"` and `Q="identity"` fix the scales of the states, which the penalty on A depends on.
     - `C="identity"` makes each state the level of a channel.
+    - `own_levels` adds a state for each channel that never changes, a level of the sequence's own (see
+      models/own_levels.py). The number of states of a fit is that of the states that move; these come first.
 
     >>> Constraints(hold=("C",)).held
     ('C',)
@@ -43,6 +53,7 @@ class Constraints:
     diagonal: Sequence[str] = ()
     Q: str = "free"
     C: str = "free"
+    own_levels: bool = False
 
     def __post_init__(self):
         for argument, known in (("hold", LDSParams._fields), ("diagonal", COVARIANCES)):
@@ -65,9 +76,13 @@ class Constraints:
             raise ValueError(f"Q is {self.Q!r}, and cannot be held or kept diagonal besides")
 
     @classmethod
-    def levels(cls) -> "Constraints":
-        """Return the constraints that make each state the true level of a channel: C = I, and R diagonal."""
-        return cls(diagonal=("R",), C="identity")
+    def levels(cls, own: bool = False, independent: bool = False) -> "Constraints":
+        """Return the constraints that make each state the true level of a channel: C = I, and R diagonal.
+
+        With `own` each sequence keeps a level of its own, from which the states are deviations; with `independent` Q is
+        diagonal too: what happens to one state between two steps says nothing on the others.
+        """
+        return cls(diagonal=("Q", "R") if independent else ("R",), C="identity", own_levels=own)
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -88,28 +103,43 @@ class Constraints:
         parts += [f"{name} = I" for name in ("C", "Q") if getattr(self, name) == "identity"]
         parts += [f"{name} diagonal" for name in self.diagonal]
         parts += ["Q of unit diagonal"] if self.Q == "unit diagonal" else []
+        parts += ["own levels of the sequences"] if self.own_levels else []
         return ", ".join(parts) or "nothing held"
 
     # ---- numbers and M-steps
 
-    def covariance(self, name: str) -> Full:
-        """Return the shape of a covariance: its size, its M-step, its coordinates."""
-        if name in self.diagonal:
-            return DIAGONAL
-        return UNIT_DIAGONAL if name == "Q" and self.Q == "unit diagonal" else FULL
+    def n_moving(self, params: LDSParams) -> int:
+        """Return how many of a model's states move: all, but for the sequences' own levels, which come last."""
+        return params.n_states - params.n_channels * self.own_levels
 
-    def sizes(self, l: int, d: int) -> dict[str, int]:
-        """Return the number of coordinates of each parameter; all entries of A count."""
-        size = {"A": l * l, "C": d * l, "pi1": l}
+    def moving(self, params: LDSParams) -> LDSParams:
+        """Return the part of a model that its moving states make up; the prior on A is one of its A."""
+        return leading_states(params, self.n_moving(params))
+
+    def covariance(self, name: str, params: LDSParams) -> Full:
+        """Return the shape of a covariance of a model: its size, its M-step, its coordinates."""
+        shape = DIAGONAL if name in self.diagonal else FULL
+        if name == "Q" and self.Q == "unit diagonal":
+            shape = UNIT_DIAGONAL
+        if not self.own_levels or name == "R":
+            return shape
+        return Split(self.n_moving(params), shape, None if name == "Q" else shape)
+
+    def sizes(self, params: LDSParams) -> dict[str, int]:
+        """Return the number of coordinates of each parameter; all entries of the A of moving states count."""
+        k, l, d = self.n_moving(params), params.n_states, params.n_channels
+        size = {"A": k * k, "C": d * k, "pi1": l}
         return size | {
-            name: self.covariance(name).size(d if name == "R" else l) for name in COVARIANCES
+            name: self.covariance(name, params).size(d if name == "R" else l)
+            for name in COVARIANCES
         }
 
-    def n_parameters(self, l: int, d: int) -> int:
+    def n_parameters(self, params: LDSParams) -> int:
         """Return how many free parameters a model has besides A."""
-        size = {"C": d * l, "pi1": l}
+        k, l, d = self.n_moving(params), params.n_states, params.n_channels
+        size = {"C": d * k, "pi1": l}
         size |= {
-            name: self.covariance(name).n_parameters(d if name == "R" else l)
+            name: self.covariance(name, params).n_parameters(d if name == "R" else l)
             for name in COVARIANCES
         }
         return sum(n for name, n in size.items() if self.free(name))
@@ -144,17 +174,35 @@ class Constraints:
 
     def start(self, params: LDSParams) -> LDSParams:
         """Return the model in the basis that the constraints ask for, with its covariances put into their shape."""
-        if self.C == "identity" and not np.array_equal(params.C, np.eye(*params.C.shape)):
+        core, dtype = self.moving(params), params.A.dtype
+        if self.C == "identity" and not np.array_equal(core.C, np.eye(*core.C.shape)):
             raise ValueError(
                 "init has a C that is not the identity, and the constraints ask for C = I"
             )
         if self.Q == "identity":
-            params = change_basis(params, np.linalg.inv(np.linalg.cholesky(params.Q)))
-            params = params._replace(Q=jnp.asarray(np.eye(params.n_states), params.Q.dtype))
+            core = change_basis(core, np.linalg.inv(np.linalg.cholesky(core.Q)))
+            core = core._replace(Q=jnp.asarray(np.eye(core.n_states), dtype))
         elif self.Q == "unit diagonal":
-            params = unit_noise(params)
-        diagonals = {k: jnp.diag(jnp.diagonal(getattr(params, k))) for k in self.diagonal}
-        return params._replace(**diagonals)
+            core = unit_noise(core)
+        if self.own_levels:
+            k = core.n_states
+            core = with_own_levels(core, params.pi1[k:], params.V1[k:, k:])
+            core = LDSParams(*(jnp.asarray(x, dtype) for x in core))
+        diagonals = {k: jnp.diag(jnp.diagonal(getattr(core, k))) for k in self.diagonal}
+        return core._replace(**diagonals)
+
+    def extended(self, core: LDSParams, cohort: Cohort) -> LDSParams:
+        """Return a start for the moving states, with a start for the sequences' own levels added if there are any.
+
+        Half of the variance of the sequences' means is theirs at first.
+        """
+        if not self.own_levels:
+            return core
+        mask = np.asarray(cohort.mask)
+        with np.errstate(invalid="ignore"):
+            means = np.asarray(cohort.y).sum(1) / mask.sum(1)
+        spread = 0.5 * np.nanvar(means, axis=0)
+        return with_own_levels(core, np.zeros(len(spread)), np.diag(np.maximum(spread, 1e-3)))
 
     def regular(self, params: LDSParams) -> LDSParams:
         """Return parameters whose free covariances are not singular, so that a fit can start where one ended.
@@ -173,6 +221,19 @@ class Constraints:
             free.remove("Q")
         return params._replace(**{name: clear(getattr(params, name)) for name in free})
 
+    def weak_priors(self, cohort: Cohort, params: LDSParams) -> dict[str, Any]:
+        """Return weak priors for a model under these constraints, on the scale of its states and of the data."""
+        k, y = self.n_moving(params), np.asarray(cohort.y, float)
+        square = (y * y).sum((0, 1)) / np.maximum(np.asarray(cohort.mask).sum((0, 1)), 1)
+        scale = square if self.C == "identity" else np.full(k, 10.0)
+        found = weak_priors(cohort, k, scale)
+        if self.own_levels:
+            found |= {
+                name: weak_priors(cohort, params.n_states, np.append(scale, square))[name]
+                for name in ("pi1", "V1")
+            }
+        return found
+
     # ---- changes of basis
 
     @property
@@ -185,7 +246,14 @@ class Constraints:
 
     def changes(self, params: LDSParams, X: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the derivative of each constrained parameter along W = exp(tX), relative to the parameter's size."""
-        along = derivative(params, X)
+        along, k = derivative(params, X), self.n_moving(params)
+        if self.own_levels:  # what is known of the static states
+            fixed = np.ones_like(X, bool)
+            fixed[:k, :k] = False
+            yield np.asarray(along.A)[fixed]
+            yield np.asarray(along.C)[:, k:]
+            yield np.asarray(along.Q)[fixed] / np.abs(params.Q).max()
+            yield np.asarray(along.V1)[:k, k:] / np.abs(params.V1).max()
         for name in LDSParams._fields:
             size = np.abs(getattr(params, name)).max()
             change = np.asarray(getattr(along, name)) / (size if size > 0 else 1.0)

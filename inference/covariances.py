@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from scipy.linalg import block_diag
 
 from ..models.linalg import sym
 
@@ -28,6 +29,14 @@ class Full:
     def n_parameters(self, k: int) -> int:
         """Return how many of them are free."""
         return self.size(k)
+
+    def learned(self, S: Any) -> list[Any]:
+        """Return the diagonal blocks of S that are learned."""
+        return [S]
+
+    def factor(self, S: np.ndarray) -> np.ndarray:
+        """Return the lower triangular factor of what is learned of S, 0 elsewhere."""
+        return np.linalg.cholesky(S)
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return total / n kept above the floor F: the exact maximiser among covariances above F."""
@@ -136,6 +145,80 @@ class UnitDiagonal(Full):
         along = (g * S).sum(1) / variance
         g = g / np.sqrt(np.outer(variance, variance)) - np.diag(along)
         return super().pull(g, S, known, factor, n)
+
+
+class Split(Full):
+    """The shape of a block-diagonal covariance whose first k rows have one shape, and whose others another.
+
+    The others have no noise at all where `rest` is None: zeros, which are not learned.
+    """
+
+    def __init__(self, k: int, first: Full, rest: Full | None):
+        self.k, self.shapes = k, (first, rest)
+
+    def _parts(self, *matrices: Any) -> list[tuple[Full | None, list[Any]]]:
+        """Return the shape of each block, and the block of each matrix."""
+        at = slice(None, self.k), slice(self.k, None)
+        return [
+            (shape, [X[s, s] for X in matrices]) for shape, s in zip(self.shapes, at, strict=True)
+        ]
+
+    def _sizes(self, n: int) -> list[int]:
+        """Return the number of coordinates of each block of a covariance (n, n)."""
+        sizes = self.k, n - self.k
+        return [s.size(m) if s is not None else 0 for s, m in zip(self.shapes, sizes, strict=True)]
+
+    def size(self, k: int) -> int:
+        """Return the number of coordinates of both blocks."""
+        return sum(self._sizes(k))
+
+    def n_parameters(self, k: int) -> int:
+        """Return how many of them are free."""
+        sizes = self.k, k - self.k
+        both = zip(self.shapes, sizes, strict=True)
+        return sum(s.n_parameters(m) for s, m in both if s is not None)
+
+    def learned(self, S: Any) -> list[Any]:
+        """Return the blocks of S that are learned."""
+        return [block for shape, (block,) in self._parts(S) if shape is not None]
+
+    def factor(self, S: np.ndarray) -> np.ndarray:
+        """Return the lower triangular factor of each block that is learned, 0 elsewhere."""
+        blocks = [
+            np.zeros_like(X) if shape is None else shape.factor(X) for shape, (X,) in self._parts(S)
+        ]
+        return np.asarray(block_diag(*blocks))
+
+    def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
+        """Return the M-step of each block."""
+        blocks = [
+            jnp.zeros_like(X[0]) if shape is None else shape.m_step(X[0], X[1], n, X[2])
+            for shape, X in self._parts(now, total, floor)
+        ]
+        return jax.scipy.linalg.block_diag(*blocks)
+
+    def at(
+        self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
+    ) -> tuple[np.ndarray, Any]:
+        """Return the covariance at coordinates x, and matrices that `pull` needs again."""
+        xs = np.split(x, self._sizes(len(factor))[:1])
+        found = [
+            (np.zeros_like(F), None) if shape is None else shape.at(part, F, low, n)
+            for part, (shape, (F, low)) in zip(xs, self._parts(factor, floor), strict=True)
+        ]
+        return np.asarray(block_diag(*(S for S, _ in found))), [known for _, known in found]
+
+    def pull(
+        self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
+    ) -> np.ndarray:
+        """Return the gradient in x from the gradient in the covariance."""
+        parts = zip(self._parts(g, S, factor), known, strict=True)
+        pulled = [
+            shape.pull(g, S, known, F, n)
+            for (shape, (g, S, F)), known in parts
+            if shape is not None
+        ]
+        return np.concatenate(pulled)
 
 
 FULL, DIAGONAL, UNIT_DIAGONAL = Full(), Diagonal(), UnitDiagonal()

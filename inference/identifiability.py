@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import null_space
 
-from ..models import LDSParams, unit_noise
+from ..models import LDSParams
+from ..models.basis import moved
+from ..models.linalg import definite
 from .alignment import align as align
 from .constraints import Constraints
 
@@ -66,8 +68,8 @@ def identifiability_report(
     host = LDSParams(*(np.asarray(x, float) for x in params))
     l = host.A.shape[0]
     # in units in which the states' noise is alike, so that a small effect is not taken for none
-    scale = np.sqrt(np.diagonal(host.Q))
-    host = LDSParams(*(np.asarray(x) for x in unit_noise(host)))
+    scale = np.sqrt(np.diagonal(definite(host.Q)))
+    host = moved(host, np.diag(1 / scale))
     units = np.eye(l * l).reshape(-1, l, l)
     free = np.eye(l * l)
     columns = [[c.ravel() for c in constraints.changes(host, X)] for X in units]
@@ -96,7 +98,9 @@ def _names(free: np.ndarray, p: LDSParams, held: tuple[str, ...]) -> tuple[str, 
         return ()
     candidates = [(f"the scale of state {i}", _unit(l, i, i)) for i in range(l)]
     metrics = {"": np.eye(l)}
-    metrics |= {f", in the metric of {k}": getattr(p, k) for k in ("Q", "V1") if k in held}
+    metrics |= {
+        f", in the metric of {k}": definite(getattr(p, k)) for k in ("Q", "V1") if k in held
+    }
     for where, metric in metrics.items():
         inverse = np.linalg.inv(metric)
         for i in range(l):

@@ -1,7 +1,8 @@
 """The result of a fit: the parameters that it reached, how it got there, and why it stopped."""
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Real
@@ -35,12 +36,13 @@ class FitResult(NamedTuple):
     reason: str  # `stop` as a sentence
     kkt_residual: float  # relative violation of the optimality conditions at the last EM step
     log_likelihood: float  # Σ log p(y_n | Ω)
-    prior: Penalty
+    prior: Penalty  # on the A of the moving states
     constraints: Constraints  # to be given to another fit that is to keep the same
     steps: dict[str, int]  # how many of each kind: em, quasi-newton, basis
     warnings: tuple[str, ...]
     # the objective of each start when the best was chosen, if there were several
     restarts: Real[np.ndarray, " n_starts"]
+    priors: Mapping[str, Any] = {}  # of the other parameters; none in the paper
 
     @property
     def n_iter(self) -> int:
@@ -58,19 +60,30 @@ class FitResult(NamedTuple):
         return self.stop is Stop.INTERRUPTED
 
     @property
+    def moving(self) -> LDSParams:
+        """The part of the model that its moving states make up: all of it, but for own levels of the sequences."""
+        return self.constraints.moving(self.params)
+
+    @property
+    def n_states(self) -> int:
+        """The number of states that move, as it was asked for."""
+        return self.constraints.n_moving(self.params)
+
+    @property
     def zeros(self) -> np.ndarray:
-        """The entries of A, (l, l), that are exactly where the prior pulls them: zero, but for priors with a centre."""
-        return self.prior.at_center(self.params.A)
+        """The entries of A, (l, l), that are exactly where the prior pulls them: zero, but for priors with a centre.
+
+        A is that of the states that move.
+        """
+        return self.prior.at_center(self.moving.A)
 
     @property
     def _zero(self) -> str:
-        return (
-            "at the prior's centre" if self.prior.center_of(self.params.n_states).any() else "zero"
-        )
+        return "at the prior's centre" if self.prior.center_of(self.n_states).any() else "zero"
 
     def __str__(self) -> str:
-        A = np.asarray(self.params.A)
-        l, d = self.params.n_states, self.params.n_channels
+        A = np.asarray(self.moving.A)
+        l, d = self.n_states, self.params.n_channels
         lines = [
             f"LDS of {l} states and {d} channels, prior of A: {self.prior}",
             f"{self.reason}, {self.n_iter} iterations",

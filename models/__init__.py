@@ -2,6 +2,7 @@
 
 from .basis import canonical_scaling, change_basis, is_stable, spectral_radius, unit_noise
 from .cohort import Cohort
+from .conjugate import weak_priors
 from .forecasting import Forecast, forecast
 from .kalman.breakdown import NumericalBreakdown
 from .kalman.likelihood import (
@@ -15,6 +16,7 @@ from .kalman.smoother import Filtered, Smoothed, kalman_filter, kalman_smoother
 from .kalman.statistics import ExpectedStatistics, fisher_score
 from .kalman.step import Gaussian, Update, predict, update
 from .numpyro_model import LDS, default_priors, explicit_lds_model, lds_model
+from .own_levels import VarianceParts, leading_states, variance_parts, with_own_levels
 from .params import LDSParams, check_params
 from .params_file import load_params, save_params
 from .priors import (
@@ -52,6 +54,7 @@ __all__ = [
     "Simulation",
     "Smoothed",
     "Update",
+    "VarianceParts",
     "canonical_scaling",
     "change_basis",
     "check_params",
@@ -63,6 +66,7 @@ __all__ = [
     "is_stable",
     "kalman_filter",
     "kalman_smoother",
+    "leading_states",
     "lds_model",
     "load_params",
     "log_likelihood",
@@ -75,4 +79,7 @@ __all__ = [
     "total_log_likelihood",
     "unit_noise",
     "update",
+    "variance_parts",
+    "weak_priors",
+    "with_own_levels",
 ]

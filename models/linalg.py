@@ -71,6 +71,12 @@ def whitener(S: Array) -> tuple[Array, Array]:
     return M[:, d:] / jnp.sqrt(pivots)[:, None], jnp.log(pivots).sum(0)
 
 
+def definite(Q: Any) -> Any:
+    """Return Q with a variance of 1 for states that have no noise (a row of zeros), so that it can be inverted."""
+    xp = np if isinstance(Q, np.ndarray) else jnp
+    return Q + xp.diag((xp.diagonal(Q) == 0).astype(Q.dtype))
+
+
 def least_correlation(S: ArrayLike) -> float:
     """Return the smallest eigenvalue of S as a correlation matrix: how near S is to singular, whatever the units."""
     S = np.asarray(S)

@@ -67,9 +67,17 @@ def check_params(
                 f"use ({name} + {name}.T) / 2 if that is rounding"
             )
         arrays[name] = X = sym(X)
+        if name == "Q":  # states without any noise are legal: rows of zeros
+            noisy = X.any(0)
+            X = X[np.ix_(noisy, noisy)]
         # Judged as a correlation matrix, so that states or channels may differ widely in scale.
         sd = np.sqrt(np.maximum(np.diagonal(X), 0.0))
-        if not (sd > 0).all() or np.linalg.eigvalsh(X / sd[:, None] / sd)[0] <= len(X) * eps:
+        if (
+            len(X)
+            and not (sd > 0).all()
+            or len(X)
+            and np.linalg.eigvalsh(X / sd[:, None] / sd)[0] <= len(X) * eps
+        ):
             smallest = np.linalg.eigvalsh(X)[0]
             raise ValueError(
                 f"params.{name} is not positive definite in {dtype.name}: its smallest eigenvalue "

@@ -84,7 +84,7 @@ def fit_job(
     A = np.asarray(fit.params.A)
     say(
         f"{fit.reason}; {int(fit.zeros.sum())} of {A.size} entries of A are zero, "
-        f"{len(effective_states(fit.params))} of {n_states} states take part in the dynamics"
+        f"{len(effective_states(fit.moving))} of {n_states} states take part in the dynamics"
     )
     for warning in fit.warnings:
         say(f"warning: {warning}")

@@ -85,4 +85,5 @@ def _sees_no_error(params: LDSParams) -> bool:
 def scale_ratio(params: LDSParams) -> float:
     """Return the largest over the smallest standard deviation of the noise of a state."""
     scales = np.sqrt(np.diagonal(params.Q))
-    return float(scales.max() / scales.min())
+    scales = scales[scales > 0]  # states without noise have none
+    return float(scales.max() / scales.min()) if scales.size else 1.0

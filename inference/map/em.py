@@ -1,6 +1,6 @@
 """The functions that fit: MAP-EM for the sparse LDS (SLDS), and EM for the ordinary one (OLDS), with a flat prior."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,7 @@ def fit_map(
     diagonal: Sequence[str] = (),
     Q: str = "free",
     constraints: Constraints | None = None,
+    priors: Mapping[str, Any] | str | None = None,
     max_iter: int = 2000,
     tol: float = 1e-4,
     progress: bool = False,
@@ -49,6 +50,9 @@ def fit_map(
       `Q="identity"` or `Q="unit diagonal"` fixes the scales of the states, which the penalty on A depends on.
     - `constraints` takes the place of these three by one object: that of an earlier fit (`fit.constraints`), or
       `Constraints.levels()`, which makes each state the level of a channel.
+    - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C
+      and pi1; or "weak", which are `weak_priors` on the scale of the data: noise does not run to singular. Without
+      them, as in the paper, these parameters are at their maximum likelihood.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
     - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
@@ -63,15 +67,16 @@ def fit_map(
 
     starts = _starts(cohort, n_states, prior, constraints, init, n_restarts, seed)
     if accelerate and variant == "exact" and constraints.free("A"):
-        A = np.asarray(starts[0].A)
+        A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
-    problem = pose(cohort, prior, starts[0])
+    priors = _priors(priors, cohort, starts[0], constraints)
+    problem = pose(cohort, prior, starts[0], constraints, priors)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
         if variant == "paper":
             fit = fit_paper(best, problem, prior, constraints, max_iter, tol, tell)
         else:
-            options = Options(prior, constraints, accelerate, max_iter, tol)
+            options = Options(prior, priors, constraints, accelerate, max_iter, tol)
             fit = climb(best, problem, options, tell)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
     return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
@@ -91,10 +96,10 @@ def relaxed_fit(cohort: Cohort, fit: FitResult, **options: Any) -> FitResult:
 
     Takes the options of `fit_map`; the constraints are those of the fit, unless the options give others.
     """
-    center = fit.prior.center_of(fit.params.n_states)
+    center = fit.prior.center_of(fit.n_states)
     support = Laplace(np.where(fit.zeros, np.inf, 0.0), center if center.any() else 0.0)
-    options = {"init": fit.params, **fit.constraints.overridden(options)}
-    return fit_map(cohort, fit.params.n_states, support, **options)
+    options = {"init": fit.params, "priors": fit.priors, **fit.constraints.overridden(options)}
+    return fit_map(cohort, fit.n_states, support, **options)
 
 
 def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constraints:
@@ -109,6 +114,20 @@ def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constrain
             "constraints is given, and hold, diagonal or Q besides; give one or the other"
         )
     return given
+
+
+def _priors(
+    given: Mapping[str, Any] | str | None,
+    cohort: Cohort,
+    start: LDSParams,
+    constraints: Constraints,
+) -> dict[str, Any]:
+    """Return the priors of the parameters besides A that are learned; "weak" ones are made from the cohort."""
+    if isinstance(given, str):
+        if given != "weak":
+            raise ValueError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
+        given = constraints.weak_priors(cohort, start)
+    return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 
 def _starts(
@@ -131,11 +150,15 @@ def _starts(
     ]
     if isinstance(first, LDSParams):
         starts = [first, *starts]
+    l, d = n_states + cohort.n_channels * constraints.own_levels, cohort.n_channels
 
     def admissible(params):
-        params = constraints.start(check_params(params, cohort.n_channels, n_states))
-        kept = np.where(prior.forced(n_states), prior.center_of(n_states), params.A)
-        return params._replace(A=jnp.asarray(kept, params.A.dtype))
+        if params.n_states == n_states:
+            params = constraints.extended(params, cohort)
+        params = constraints.start(check_params(params, d, l))
+        A, k = jnp.asarray(params.A), n_states
+        kept = np.where(prior.forced(k), prior.center_of(k), A[:k, :k])
+        return params._replace(A=A.at[:k, :k].set(kept))
 
     return [admissible(start) for start in starts]
 

@@ -5,12 +5,13 @@ steps. None of them lowers the objective.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...models import LDSParams, Penalty, canonical_scaling
+from ...models import LDSParams, Penalty, canonical_scaling, with_own_levels
 from ...models.linalg import sym
 from ..constraints import COVARIANCES, Constraints
 from ..result import FitResult, Stop
@@ -18,7 +19,7 @@ from .accelerate.basis_steps import basis_step
 from .accelerate.coordinates import chart_at
 from .accelerate.quasi_newton import quasi_newton
 from .checks import scale_ratio, warnings_of
-from .program import Problem, State, evaluate, run, unevaluated
+from .program import Problem, State, evaluate, log_prior, run, unevaluated
 
 _CHUNK = 25  # EM iterations in one compiled run, after which progress is shown and Ctrl-C is seen
 _FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
@@ -32,6 +33,7 @@ class Options(NamedTuple):
     """Options of a fit: prior, constraints, kinds of steps, and when to stop."""
 
     prior: Penalty  # as the user gave it; that of the problem has fields of full size
+    priors: dict[str, Any]  # of the other parameters, likewise
     constraints: Constraints
     accelerate: bool
     max_iter: int
@@ -108,7 +110,9 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
     constraints = options.constraints
     now = _in_a_better_basis(now, options)
     point, problem = now.point, now.problem
-    chart = chart_at(point.params, point.stats, problem.prior, problem.floors, constraints)
+    chart = chart_at(
+        point.params, point.stats, problem.prior, problem.priors, problem.floors, constraints
+    )
     if chart is None:
         return now._replace(next_em=_CHUNK), False
     residual = float(point.residual)
@@ -133,7 +137,13 @@ def _in_a_better_basis(now: Climb, options: Options) -> Climb:
     if constraints.basis_changes == "none" or options.prior.is_flat:
         return now
     orthogonal = constraints.basis_changes == "orthogonal"
-    moved, W, gain = basis_step(point.params, options.prior, orthogonal)
+    moved, W, gain = basis_step(constraints.moving(point.params), options.prior, orthogonal)
+    if constraints.own_levels:  # the static states stay as they are
+        k = moved.n_states
+        rest = jnp.eye(point.params.n_channels, dtype=W.dtype)
+        moved = with_own_levels(moved, point.params.pi1[k:], point.params.V1[k:, k:])
+        moved = LDSParams(*(jnp.asarray(x, W.dtype) for x in moved))
+        W = jax.scipy.linalg.block_diag(W, rest)
     there = evaluate(moved, problem, constraints) if gain > 0 else point
     if not float(there.objective) > float(point.objective):
         return now
@@ -150,6 +160,9 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
     if constraints.free("A") and reason is not Stop.NOT_FINITE and not options.prior.is_flat:
         point = _exact_zeros(point, now.problem, constraints)
     params = normalised(point.params, options.prior, constraints)
+    before, after = (float(log_prior(p, now.problem, constraints)) for p in (point.params, params))
+    if after < before - 1e-9 * (1 + abs(before)):  # priors that tell the states apart
+        params = point.params
     return FitResult(
         params=params,
         objective=np.append(now.objective[:-1], float(point.objective)),
@@ -158,6 +171,7 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
         kkt_residual=residual,
         log_likelihood=float(point.stats.log_likelihood),
         prior=options.prior,
+        priors=options.priors,
         constraints=constraints,
         steps=now.steps,
         warnings=warnings_of(params, options.prior, constraints),
@@ -171,7 +185,8 @@ def normalised(params: LDSParams, prior: Penalty, constraints: Constraints) -> L
     These are overall scale, signs and order of the states; signs of zeros; and exact symmetry, which fused arithmetic
     may miss by a bit.
     """
-    if constraints.basis_changes != "none" and prior.symmetry == "signed permutations":
+    movable = constraints.basis_changes != "none" and not constraints.own_levels
+    if movable and prior.symmetry == "signed permutations":
         params = canonical_scaling(params)
     host = {name: np.asarray(x) for name, x in params._asdict().items()}
     host["A"] = np.where(host["A"] == 0, host["A"].dtype.type(0), host["A"])
@@ -181,13 +196,14 @@ def normalised(params: LDSParams, prior: Penalty, constraints: Constraints) -> L
 
 def _exact_zeros(point: State, problem: Problem, constraints: Constraints) -> State:
     """Set small entries to zero if the objective does not fall: EM converges to such a zero only linearly."""
-    A = np.asarray(point.params.A)
-    center = problem.prior.center_of(len(A)).astype(A.dtype)
-    size, penalised = np.abs(A - center), problem.prior.penalised(len(A))
+    k = constraints.n_moving(point.params)
+    A = np.asarray(point.params.A)[:k, :k]
+    center = problem.prior.center_of(k).astype(A.dtype)
+    size, penalised = np.abs(A - center), problem.prior.penalised(k)
     for share in (1e-2, 1e-3, 1e-4, 1e-5):
         small = penalised & (size > 0) & (size < share * np.abs(A).max())
         if small.any():
-            A_new = jnp.asarray(np.where(small, center, A), A.dtype)
+            A_new = jnp.asarray(point.params.A).at[:k, :k].set(np.where(small, center, A))
             cleared = evaluate(point.params._replace(A=A_new), problem, constraints)
             if float(cleared.objective) >= float(point.objective):
                 return cleared

@@ -9,7 +9,8 @@ from jax import Array
 from jaxtyping import Real
 
 from ...models import ExpectedStatistics, LDSParams, Penalty
-from ...models.linalg import least_correlation
+from ...models.conjugate import Conjugate
+from ...models.linalg import definite, least_correlation
 from ..constraints import Constraints
 from ..proximal import kkt_residual, quadratic, solve
 
@@ -30,44 +31,52 @@ class Floors(NamedTuple):
         return Floors(W @ self.Q @ W.T, self.R, W @ self.V1 @ W.T)
 
 
-def floors_below(params: LDSParams) -> Floors:
+def floors_below(params: LDSParams, constraints: Constraints) -> Floors:
     """Return floors for a fit that starts at `params`; lower ones where a covariance there is nearly singular."""
 
-    def floor(S):
-        share = np.clip(0.1 * least_correlation(S), 1e-12, 1e-6)
+    def floor(name):
+        S = getattr(params, name)
+        least = min(map(least_correlation, constraints.covariance(name, params).learned(S)))
+        share = np.clip(0.1 * least, 1e-12, 1e-6)
         return jnp.asarray(np.diag(share * np.diagonal(S)), S.dtype)
 
-    return Floors(*(floor(getattr(params, name)) for name in Floors._fields))
+    return Floors(*map(floor, Floors._fields))
 
 
 def m_step(
     s: ExpectedStatistics,
     params: LDSParams,
     prior: Penalty,
+    priors: Conjugate,
     floors: Floors,
     constraints: Constraints,
 ) -> LDSParams:
     """Return each parameter at its maximum given the others: a conditional M-step.
 
     A under the current Q by the proximal solver; then Q from the full quadratic form, which is right for every A:
-    Q = (S11 - A S10' - S10 A' + A S00 A') / Σ(T_n - 1).
+    Q = (S11 - A S10' - S10 A' + A S00 A') / Σ(T_n - 1). The other parameters' priors add pseudo-observations. States
+    that never change (own levels) have nothing to be learned but their mean and V1.
     """
     A, C, Q, R, pi1, V1 = params
-    free = constraints.free
+    free, k = constraints.free, constraints.n_moving(params)
 
     def covariance(name, now, total, n):
-        return constraints.covariance(name).m_step(now, total, n, getattr(floors, name))
+        total, n = priors.pooled(name, total, n)
+        shape = constraints.covariance(name, params)
+        return shape.m_step(now, total, n, getattr(floors, name))
 
     if free("A"):
-        A = solve(quadratic(Q, s.S00, s.S10), prior, A).A
+        g = quadratic(Q[:k, :k], s.S00[:k, :k], s.S10[:k, :k])
+        A = A.at[:k, :k].set(solve(g, prior, A[:k, :k]).A)
     if free("Q"):
         Q = covariance("Q", Q, s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T, s.n_transitions)
     if free("C"):
-        C = right_divide(s.Syz, s.Szz)
+        rest = s.Syz[:, :k] - C[:, k:] @ s.Szz[k:, :k]  # of y, less the sequences' own levels
+        C = C.at[:, :k].set(_regressed(rest, s.Szz[:k, :k], R, priors.terms.get("C"), k))
     if free("R"):
         R = covariance("R", R, s.Syy - _cross(C, s.Syz) + C @ s.Szz @ C.T, s.n_emissions)
     if free("pi1"):
-        pi1 = s.z1 / s.n_sequences
+        pi1 = _mean(s.z1, s.n_sequences, V1, priors.terms.get("pi1"))
     if free("V1"):
         spread = s.M1 - _cross(pi1[:, None], s.z1[:, None])
         V1 = covariance("V1", V1, spread + s.n_sequences * jnp.outer(pi1, pi1), s.n_sequences)
@@ -86,9 +95,10 @@ def stationarity(
     By Fisher's identity the gradient of the likelihood is that of the expected complete one. For A: the KKT residual of
     its M-step; for the others: how far their M-step would move them, in their own units.
     """
-    parts = [jnp.zeros((), params.A.dtype)]
+    parts, k = [jnp.zeros((), params.A.dtype)], constraints.n_moving(params)
     if constraints.free("A"):
-        parts.append(kkt_residual(quadratic(params.Q, s.S00, s.S10), prior, params.A))
+        g = quadratic(params.Q[:k, :k], s.S00[:k, :k], s.S10[:k, :k])
+        parts.append(kkt_residual(g, prior, params.A[:k, :k]))
     if constraints.free("C"):
         noise, signal = jnp.diagonal(params.R), jnp.diagonal(s.Szz) / s.n_emissions
         parts.append((jnp.abs(new.C - params.C) * jnp.sqrt(signal / noise[:, None])).max())
@@ -102,6 +112,26 @@ def stationarity(
     return jnp.stack(parts).max()
 
 
+def _regressed(S: Array, M: Array, R: Array, ridge: Any, k: int) -> Array:
+    """Return the C (d, k) that maximises -½ tr R⁻¹ (C M C' - 2 C S') + log p(C), for a normal prior or none."""
+    if ridge is None:
+        return right_divide(S, M)
+    mean, weight = ridge.mean[:, :k], ridge.precision[:, :k]
+    precision = jnp.linalg.inv(R)
+    H = jnp.einsum("ij,kl->ikjl", precision, M).reshape(S.size, S.size)
+    right = (precision @ S + weight * mean).ravel()
+    return jnp.linalg.solve(H + jnp.diag(weight.ravel()), right).reshape(S.shape)
+
+
+def _mean(z1: Array, n: Array, V1: Array, ridge: Any) -> Array:
+    """Return the π1 that maximises its part of the expected log-likelihood and its prior, a normal one or none."""
+    if ridge is None:
+        return z1 / n
+    # (n V1⁻¹ + D) π1 = V1⁻¹ z1 + D m, multiplied by V1
+    left = n * jnp.eye(len(V1), dtype=V1.dtype) + V1 * ridge.precision
+    return jnp.linalg.solve(left, z1 + V1 @ (ridge.precision * ridge.mean))
+
+
 def right_divide(S: Array, M: Array) -> Array:
     """Return S M^-1 for a symmetric M."""
     return jnp.linalg.solve(M, S.T).T
@@ -109,6 +139,7 @@ def right_divide(S: Array, M: Array) -> Array:
 
 def _whitened(x: Array, S: Array) -> Array:
     """Return L^-1 x with LL' = S plus a thousandth of its diagonal, so that nearly singular directions are bounded."""
+    S = definite(S)
     L = jnp.linalg.cholesky(S + 1e-3 * jnp.diag(jnp.diagonal(S)))
     return jax.scipy.linalg.solve_triangular(L, x, lower=True)
 

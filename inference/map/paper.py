@@ -40,7 +40,7 @@ def algorithm1(
     free = constraints.free
 
     def covariance(name, now, total, n):
-        return constraints.covariance(name).m_step(now, total, n, getattr(floors, name))
+        return constraints.covariance(name, params).m_step(now, total, n, getattr(floors, name))
 
     # line 1: update Ω \ A, with Q from the previous A
     if free("C"):  # C = (Σ y_t ẑ_t') (Σ M_t)⁻¹
@@ -69,7 +69,7 @@ def iteration(
     params: LDSParams, stats: ExpectedStatistics, problem: Problem, constraints: Constraints
 ) -> tuple[LDSParams, ExpectedStatistics, Array, Array]:
     """Take one M-step and one E-step: return the new Ω, its sums and objective, and the residual of the old Ω."""
-    data, prior, floors = problem
+    data, prior, _, floors = problem
     new = algorithm1(stats, params, prior, floors, constraints)
     residual = stationarity(stats, params, prior, new, constraints)
     stats = data.expected_statistics(new)
@@ -89,6 +89,11 @@ def fit_paper(
     if constraints.Q != "free":
         raise ValueError(
             f"Q is {constraints.Q!r}, which Algorithm 1 does not know; give variant='exact'"
+        )
+    if constraints.own_levels or problem.priors.terms:
+        raise ValueError(
+            "Algorithm 1 knows neither levels of the sequences' own nor priors of other parameters than A; give "
+            "variant='exact'"
         )
     e_step = jax.jit(lambda params, data: data.expected_statistics(params))
     stats, residual = e_step(params, problem.data), np.inf

@@ -3,6 +3,7 @@
 EM, basis steps, quasi-Newton steps and the end of a fit all run it, so that a fit compiles once.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from jax import Array, lax
 from jaxtyping import Real
 
 from ...models import Cohort, ExpectedStatistics, LDSParams, Penalty, Prepared, prepare
+from ...models.conjugate import Conjugate, as_conjugate
 from ..constraints import Constraints
 from .mstep import Floors, floors_below, m_step, stationarity
 
@@ -33,14 +35,23 @@ class Problem(NamedTuple):
 
     data: Prepared
     prior: Penalty
+    priors: Conjugate  # of the other parameters
     floors: Floors
 
 
-def pose(cohort: Cohort, prior: Penalty, start: LDSParams) -> Problem:
-    """Return the problem of a fit that begins at `start`."""
+def pose(
+    cohort: Cohort,
+    prior: Penalty,
+    start: LDSParams,
+    constraints: Constraints,
+    priors: Mapping[str, Any] | None = None,
+) -> Problem:
+    """Return the problem of a fit that begins at `start`; priors of parameters that are held do not count."""
     dtype = start.A.dtype
-    prior = prior.expanded(start.n_states, dtype)
-    return Problem(prepare(cohort, dtype), prior, floors_below(start))
+    prior = prior.expanded(constraints.n_moving(start), dtype)
+    learned = {name: p for name, p in (priors or {}).items() if constraints.free(name)}
+    others = as_conjugate(learned, start.n_states, start.n_channels, dtype)
+    return Problem(prepare(cohort, dtype), prior, others, floors_below(start, constraints))
 
 
 @partial(jax.jit, static_argnames="constraints")
@@ -52,10 +63,10 @@ def run(
     Returns the state, the objective after each iteration, and the number of iterations. For a state whose E-step has
     not been run (see `unevaluated`) the E-step is run first; n = 0 runs nothing else.
     """
-    data, prior, floors = problem
+    data, prior, priors, floors = problem
 
     def m(state):
-        new = m_step(state.stats, state.params, prior, floors, constraints)
+        new = m_step(state.stats, state.params, prior, priors, floors, constraints)
         return new, stationarity(state.stats, state.params, prior, new, constraints)
 
     def unfinished(carry):
@@ -66,13 +77,18 @@ def run(
         state, trace, k = carry
         params, residual = lax.cond(k < 0, lambda s: (s.params, s.residual), m, state)
         stats = data.expected_statistics(params)
-        objective = stats.log_likelihood + prior.log_prob(params.A)
+        objective = stats.log_likelihood + log_prior(params, problem, constraints)
         trace = jnp.where(jnp.arange(LONGEST) == k, objective, trace)
         return State(params, stats, objective, residual), trace, k + 1
 
     trace = jnp.full(LONGEST, -jnp.inf, state.params.A.dtype)
     first = jnp.where(jnp.isnan(state.objective), -1, 0)
     return lax.while_loop(unfinished, body, (state, trace, first))
+
+
+def log_prior(params: LDSParams, problem: Problem, constraints: Constraints) -> Any:
+    """Return log p(Ω): of the A of the moving states, and of the other parameters that have a prior."""
+    return problem.prior.log_prob(constraints.moving(params).A) + problem.priors.log_prob(params)
 
 
 def evaluate(params: LDSParams, problem: Problem, constraints: Constraints) -> State:

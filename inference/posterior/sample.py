@@ -139,7 +139,7 @@ def _check_fit(cohort: Cohort, fit: FitResult) -> None:
 def _check_shapes(fit: FitResult, free: tuple[str, ...]) -> None:
     """Warn if a covariance that the fit kept in a shape of its own is to be sampled: NUTS samples it in full."""
     for name in free:
-        if name in COVARIANCES and fit.constraints.covariance(name) is not FULL:
+        if name in COVARIANCES and fit.constraints.covariance(name, fit.params) is not FULL:
             warnings.warn(
                 f"the fit kept {fit.constraints}; NUTS samples {name} as a full covariance, which is another model",
                 stacklevel=3,

@@ -105,7 +105,7 @@ def _rows(
     root = np.sqrt(len(density))
     return [
         {
-            "n_states": fit.params.n_states,
+            "n_states": fit.n_states,
             "beta": beta,
             "density": density[:, i].mean(),
             "density_se": density[:, i].std(ddof=1) / root,
@@ -113,7 +113,7 @@ def _rows(
             "error_se": error[:, i].std(ddof=1) / root,
             "bic": bic(fit, len(cohort)),
             "nonzero": int((~fit.zeros).sum()),
-            "effective_states": len(effective_states(fit.params)),
+            "effective_states": len(effective_states(fit.moving)),
         }
         for i, (beta, fit) in enumerate(zip(path.betas, path.fits, strict=True))
     ]
@@ -157,7 +157,7 @@ def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[floa
 
 def bic(fit: FitResult, N: int) -> float:
     """Return -2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
-    free = fit.constraints.n_parameters(fit.params.n_states, fit.params.n_channels)
+    free = fit.constraints.n_parameters(fit.params)
     if fit.constraints.free("A"):
         free += int((~fit.zeros).sum())
     return -2 * fit.log_likelihood + np.log(N) * free

@@ -25,7 +25,7 @@ class Path(NamedTuple):
     @property
     def A(self) -> np.ndarray:
         """The A of every fit, (k, l, l), for a plot of entries against β."""
-        return np.stack([np.asarray(fit.params.A) for fit in self.fits])
+        return np.stack([np.asarray(fit.moving.A) for fit in self.fits])
 
     def table(self) -> pd.DataFrame:
         """Return a table with one row for each β."""
@@ -35,7 +35,7 @@ class Path(NamedTuple):
                 "objective": [fit.objective[-1] for fit in self.fits],
                 "log_likelihood": [fit.log_likelihood for fit in self.fits],
                 "nonzero": [int((~fit.zeros).sum()) for fit in self.fits],
-                "effective_states": [len(effective_states(fit.params)) for fit in self.fits],
+                "effective_states": [len(effective_states(fit.moving)) for fit in self.fits],
                 "converged": [fit.converged for fit in self.fits],
                 "n_iter": [fit.n_iter for fit in self.fits],
             }
@@ -127,7 +127,8 @@ def regularization_path(
 def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
     """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
     params = empty.params
-    s = evaluate(params, pose(cohort, empty.prior, params), empty.constraints).stats
+    problem = pose(cohort, empty.prior, params, empty.constraints, empty.priors)
+    s = evaluate(params, problem, empty.constraints).stats
     found = float(beta_max(params.Q, s.S10, prior, s.S00, params.A))
     if not np.isfinite(found):
         raise ValueError(

@@ -28,8 +28,12 @@ def stability_selection(
     """
     n_bootstraps = whole("n_bootstraps", n_bootstraps)
     rng = np.random.default_rng(seed)
-    sequences, l = cohort.sequences(), fit.params.n_states
-    options = {"init": fit.params, **fit.constraints.holding("C").overridden(options)}
+    sequences, l = cohort.sequences(), fit.n_states
+    options = {
+        "init": fit.params,
+        "priors": fit.priors,
+        **fit.constraints.holding("C").overridden(options),
+    }
     included, done = np.zeros((l, l)), 0
     for _ in tqdm(range(n_bootstraps), disable=not progress, desc="stability", unit="fit"):
         drawn = [sequences[i] for i in rng.integers(len(sequences), size=len(sequences))]

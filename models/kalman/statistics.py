@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Real
 
+from ..linalg import definite
 from ..params import LDSParams
 
 
@@ -33,6 +34,7 @@ class ExpectedStatistics(NamedTuple):
 def fisher_score(params: LDSParams, stats: ExpectedStatistics) -> LDSParams:
     """Return the gradient of the log-likelihood at `params`, where `stats` were taken (Fisher's identity), in numpy."""
     A, C, Q, R, pi1, V1 = (np.asarray(x, float) for x in params)
+    Q = definite(Q)  # states without noise have no score of their own
     s = ExpectedStatistics(*(np.asarray(x, float) for x in stats))  # type: ignore[arg-type]
 
     def by(S, total, n):  # ½ S⁻¹ (total - n S) S⁻¹

@@ -9,6 +9,7 @@ from oracles import Shape, random_problem
 from sparse_lds.inference import Constraints, fit_map, identifiability_report, relaxed_fit
 from sparse_lds.inference.covariances import DIAGONAL, FULL, UNIT_DIAGONAL
 from sparse_lds.models import Flat, Laplace, LDSParams, check_params
+from sparse_lds.models.params import shapes_of
 
 SHAPE = Shape(l=2, d=2, N=20, T=8)
 CASES = {
@@ -20,6 +21,11 @@ CASES = {
     "unit diagonal": Constraints(Q="unit diagonal"),
     "Q = I": Constraints(Q="identity"),
     "levels": Constraints.levels(),
+    "levels, Q diagonal": Constraints.levels(independent=True),
+    "own levels": Constraints.levels(own=True),
+    "own levels, Q diagonal": Constraints.levels(own=True, independent=True),
+    "hidden states and own levels": Constraints(Q="identity", own_levels=True),
+    "hidden states of unit noise and own levels": Constraints(Q="unit diagonal", own_levels=True),
 }
 every_case = pytest.mark.parametrize("constraints", CASES.values(), ids=CASES.keys())
 
@@ -39,25 +45,34 @@ def violation(constraints, params, start):
     for name in constraints.diagonal:
         S = np.asarray(getattr(params, name))
         found.append(np.abs(S - np.diag(np.diagonal(S))).max())
+    k = 2 if constraints.own_levels else params.A.shape[0]
     for name in ("C", "Q"):
         if getattr(constraints, name) == "identity":
-            X = np.asarray(getattr(params, name))
+            X = np.asarray(getattr(params, name))[:k, :k]
             found.append(np.abs(X - np.eye(len(X))).max())
     if constraints.Q == "unit diagonal":
-        found.append(np.abs(np.diagonal(params.Q) - 1).max())
+        found.append(np.abs(np.diagonal(params.Q)[:k] - 1).max())
+    if constraints.own_levels:  # two states that move, and two that never change
+        assert params.A.shape == (4, 4)
+        for X in (params.A, params.Q, params.V1):
+            found += [np.abs(X[:k, k:]).max(), np.abs(X[k:, :k]).max()]
+        found += [np.abs(params.A[k:, k:] - np.eye(2)).max(), np.abs(params.Q[k:, k:]).max()]
+        found.append(np.abs(np.asarray(params.C)[:, k:] - np.eye(2)).max())
     return max(found)
 
 
 def test_every_field_is_looked_at():
     """A new field of `Constraints` is one that `violation` has to learn."""
-    assert {field.name for field in fields(Constraints)} == {"hold", "diagonal", "Q", "C"}
+    known = {"hold", "diagonal", "Q", "C", "own_levels"}
+    assert {field.name for field in fields(Constraints)} == known
 
 
 @every_case
 def test_a_start_is_made_to_satisfy_the_constraints(constraints):
     """From parameters that do not: random ones, but for what is held and C = I, which is an error."""
-    params = random_problem(3, SHAPE, gaps=False, ragged=True, radius=0.8)[0]
+    params, cohort = random_problem(3, SHAPE, gaps=False, ragged=True, radius=0.8)
     params = params._replace(C=np.eye(2)) if constraints.C == "identity" else params
+    params = constraints.extended(params, cohort)
     start = constraints.start(check_params(params))
     assert violation(constraints, start, params) < 1e-12
     np.testing.assert_allclose(  # the same model, where only the basis had to be changed
@@ -136,7 +151,8 @@ def test_free_parameters_are_counted():
         (Constraints(), 6), (Constraints(diagonal=("Q",)), 3), (Constraints(Q="unit diagonal"), 3),
         (Constraints(Q="identity"), 0), (Constraints(hold=("Q",)), 0),
     ):  # fmt: skip
-        assert constraints.n_parameters(3, 2) == 2 * 3 + 3 + 3 + 6 + n  # C, R, pi1, V1, Q
+        sized = LDSParams(*(np.zeros(s) for s in shapes_of(3, 2).values()))
+        assert constraints.n_parameters(sized) == 2 * 3 + 3 + 3 + 6 + n  # C, R, pi1, V1, Q
 
 
 def test_levels_need_a_state_for_each_channel():
@@ -159,7 +175,9 @@ def test_levels_need_a_state_for_each_channel():
 
 @every_case
 def test_what_is_left_open_is_what_basis_changes_say(constraints):
-    params = LDSParams(*(np.asarray(x) for x in constraints.start(problem(constraints)[0])))
+    params, cohort = problem(constraints)
+    params = constraints.start(check_params(constraints.extended(params, cohort)))
+    params = LDSParams(*(np.asarray(x) for x in params))
     left = identifiability_report(params, constraints).n_directions
     wanted = {"any": 4, "orthogonal": 1}.get(constraints.basis_changes)
     if wanted is not None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....models import ExpectedStatistics, LDSParams, Penalty, Piece, fisher_score
+from ....models.conjugate import Conjugate
 from ...constraints import Constraints
 from ..mstep import Floors
 
@@ -23,7 +24,8 @@ class Chart(NamedTuple):
     dtype: Any  # of the parameters; the coordinates have 64 bits
     constraints: Constraints
     moving: tuple[str, ...]  # parameters that have coordinates, in their order
-    piece: Piece  # of the penalty, around A
+    piece: Piece  # of the penalty, around the A of the moving states
+    priors: Conjugate  # of the other parameters
     scales: dict[str, np.ndarray]  # of A and C: square roots of the complete data's information
     factors: dict[str, np.ndarray]  # lower Cholesky: of V1, and of moving covariances less floors
     floors: dict[str, np.ndarray]
@@ -39,15 +41,19 @@ class Chart(NamedTuple):
     def slope(self, point: "Point", stats: ExpectedStatistics) -> tuple[float, np.ndarray]:
         """Return penalty less log-likelihood, and its gradient in x, from the sums of the E-step at the point."""
         score = fisher_score(point.params, stats)
-        penalty, by_A = self.piece.evaluate(point.params.A)
-        down = LDSParams(*(-g for g in score))._replace(A=by_A - score.A)
-        g = [_pull(self, name, point, getattr(down, name)) for name in self.moving]
-        return penalty - float(stats.log_likelihood), np.concatenate(g)
+        k = self.constraints.n_moving(self.origin)
+        penalty, by_A = self.piece.evaluate(point.params.A[:k, :k])
+        down = {name: -g for name, g in score._asdict().items()}
+        down["A"][:k, :k] += by_A
+        for name, g in self.priors.gradient(point.params).items():
+            down[name] = down[name] - g
+        value = penalty - self.priors.kernel(point.params) - float(stats.log_likelihood)
+        g = [_pull(self, name, point, down[name]) for name in self.moving]
+        return value, np.concatenate(g)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of coordinates of each moving parameter."""
-        d, l = self.origin.C.shape
-        size = self.constraints.sizes(l, d)
+        size = self.constraints.sizes(self.origin)
         return {name: size[name] for name in self.moving}
 
     def parts(self, x: np.ndarray) -> list[tuple[str, np.ndarray]]:
@@ -62,7 +68,7 @@ class Chart(NamedTuple):
         low = {name: np.full(n, -np.inf) for name, n in sizes.items()}
         high = {name: np.full(n, np.inf) for name, n in sizes.items()}
         if "A" in x:
-            x["A"] = (self.origin.A * self.scales["A"]).ravel()
+            x["A"] = (self.constraints.moving(self.origin).A * self.scales["A"]).ravel()
             low["A"] = (self.piece.lower * self.scales["A"]).ravel()
             high["A"] = (self.piece.upper * self.scales["A"]).ravel()
         x, low, high = (np.concatenate(list(part.values())) for part in (x, low, high))
@@ -84,20 +90,24 @@ def chart_at(
     params: LDSParams,
     stats: ExpectedStatistics,
     prior: Penalty,
+    priors: Conjugate,
     floors: Floors,
     constraints: Constraints,
 ) -> Chart | None:
     """Return coordinates around a point; None if no parameter may move."""
     dtype = params.A.dtype
     params = LDSParams(*(np.asarray(x, float) for x in params))
-    A, _, Q, R, _, V1 = params
+    core = constraints.moving(params)
+    k = core.n_states
     below = {name: np.asarray(F, float) for name, F in floors._asdict().items()}
 
     def clear(name):
         """Tell whether a covariance is above twice its floor; only EM moves one that is not."""
         if name not in below:
             return True
-        return np.linalg.eigvalsh(getattr(params, name) - _CLEAR * below[name])[0] > 0
+        above = getattr(params, name) - _CLEAR * below[name]
+        blocks = constraints.covariance(name, params).learned(above)
+        return min(np.linalg.eigvalsh(block)[0] for block in blocks) > 0
 
     moving = tuple(name for name in LDSParams._fields if constraints.free(name) and clear(name))
     if not moving:
@@ -106,9 +116,9 @@ def chart_at(
     def information(S, M) -> np.ndarray:
         return np.sqrt(np.outer(np.diagonal(np.linalg.inv(S)), np.diagonal(M)))
 
-    S00, S10, Szz = (np.asarray(x, float) for x in (stats.S00, stats.S10, stats.Szz))
+    S00, S10, Szz = (np.asarray(x, float)[:k, :k] for x in (stats.S00, stats.S10, stats.Szz))
     movable = {
-        name: np.linalg.cholesky(getattr(params, name) - below[name])
+        name: constraints.covariance(name, params).factor(getattr(params, name) - below[name])
         for name in below
         if name in moving
     }
@@ -118,9 +128,10 @@ def chart_at(
         dtype=dtype,
         constraints=constraints,
         moving=moving,
-        piece=prior.piece(A, np.linalg.solve(Q, S10 - A @ S00)),
-        scales={"A": information(Q, S00), "C": information(R, Szz)},
-        factors=movable | {"pi1": np.linalg.cholesky(V1)},
+        piece=prior.piece(core.A, np.linalg.solve(core.Q, S10 - core.A @ S00)),
+        priors=priors,
+        scales={"A": information(core.Q, S00), "C": information(params.R, Szz)},
+        factors=movable | {"pi1": np.linalg.cholesky(params.V1)},
         floors=below,
         counts={name: float(n) for name, n in counts.items()},
     )
@@ -129,22 +140,25 @@ def chart_at(
 def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
     """Return a parameter at x, and matrices that `_pull` needs again."""
     now = getattr(chart.origin, name)
-    if name == "A":
-        return x.reshape(now.shape) / chart.scales["A"], None
-    if name == "C":
-        return now + x.reshape(now.shape) / chart.scales["C"], None
+    if name in ("A", "C"):  # the entries of the moving states
+        scale, new = chart.scales[name], now.copy()
+        rows, columns = scale.shape
+        at = x.reshape(scale.shape) / scale
+        new[:rows, :columns] = at if name == "A" else new[:rows, :columns] + at
+        return new, None
     if name == "pi1":
         return now + chart.factors[name] @ x / np.sqrt(chart.counts["V1"]), None
-    shape = chart.constraints.covariance(name)
+    shape = chart.constraints.covariance(name, chart.origin)
     return shape.at(x, chart.factors[name], chart.floors[name], chart.counts[name])
 
 
 def _pull(chart: Chart, name: str, point: Point, g: np.ndarray) -> np.ndarray:
     """Return the gradient in x from the gradient in the parameter."""
     if name in ("A", "C"):
-        return (g / chart.scales[name]).ravel()
+        scale = chart.scales[name]
+        return (g[: scale.shape[0], : scale.shape[1]] / scale).ravel()
     if name == "pi1":
         return chart.factors[name].T @ g / np.sqrt(chart.counts["V1"])
     S, known = getattr(point.params, name), point.known[name]
-    shape = chart.constraints.covariance(name)
+    shape = chart.constraints.covariance(name, chart.origin)
     return shape.pull(g, S, known, chart.factors[name], chart.counts[name])

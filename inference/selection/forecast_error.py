@@ -1,0 +1,34 @@
+"""The error of forecasts, exactly: averaged over every pair (ψ, φ) of a last step seen and a later step forecast.
+
+The paper draws five such pairs at random for each patient; this is what their average tends to, without the noise.
+"""
+
+import numpy as np
+
+from ...models import Cohort, LDSParams, kalman_filter
+
+
+def forecast_errors(params: LDSParams, cohort: Cohort) -> np.ndarray:
+    """Return the mean absolute error of the forecasts C A^{φ-ψ} ẑ_{ψ|ψ} of each sequence, 1 ≤ ψ < φ ≤ T_n, (N,).
+
+    In the units that the cohort stores; NaN for a sequence with no value after its first step.
+    """
+    predicted = np.asarray(kalman_filter(params, cohort).predicted_mean)
+    return errors_of_states(predicted, np.asarray(params.A), np.asarray(params.C), cohort)
+
+
+def errors_of_states(
+    predicted: np.ndarray, A: np.ndarray, C: np.ndarray, cohort: Cohort
+) -> np.ndarray:
+    """Return the errors, (N,), of forecasts from predicted states (N, T + 1, l): E[z_{t+1} | y_{1:t}] at each t."""
+    y, mask = np.asarray(cohort.y), np.asarray(cohort.mask)
+    T = y.shape[1]
+    total, count = np.zeros(len(y)), np.zeros(len(y))
+    z = predicted[:, 1:T]
+    for ahead in range(1, T):  # z is E[z_{ψ+ahead} | y_{1:ψ}], ψ = 1 .. T - ahead
+        gap = np.abs(z @ C.T - y[:, ahead:])
+        seen = mask[:, ahead:]
+        total += np.where(seen, gap, 0.0).sum((1, 2))
+        count += seen.sum((1, 2))
+        z = z[:, :-1] @ A.T
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,0 +1,192 @@
+"""Priors of C, Q, R, π1 and V1 that keep the M-step in closed form: inverse-Wishart and normal distributions.
+
+NUTS reads them as NumPyro distributions. MAP-EM reads the same objects as pseudo-observations:
+
+    S ~ InverseWishart(ν, Ψ), k x k:   log p(S) = const - ½ (ν + k + 1) log |S| - ½ tr Ψ S⁻¹
+    x ~ Normal(m, s²), entry by entry:  log p(x) = const - ½ Σ (x - m)² / s²
+
+so that the M-step of S adds Ψ to the residuals' sum of squares and ν + k + 1 to their number.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Real
+
+from .cohort import Cohort
+from .params import LDSParams, shapes_of
+
+COVARIANCES = ("Q", "R", "V1")
+_NOISE = 0.1  # of a channel's mean square: what weak priors expect of R, and of Q where states are levels
+
+
+class Scatter(NamedTuple):
+    """An inverse-Wishart prior as pseudo-observations: their sum of squares, and their number."""
+
+    total: Real[Any, "k k"]  # Ψ
+    count: Real[Any, ""]  # ν + k + 1
+
+    def log_kernel(self, S: Any, xp: Any = jnp) -> Any:
+        """Return log p(S) up to a constant, of the leading (k, k) block of S."""
+        k = len(self.total)
+        S = S[:k, :k]
+        _, logdet = xp.linalg.slogdet(S)
+        return -0.5 * (self.count * logdet + xp.trace(xp.linalg.solve(S, self.total)))
+
+    def gradient(self, S: np.ndarray) -> np.ndarray:
+        """Return the gradient of log p at S, 0 outside of the leading block, in numpy."""
+        k, g = len(self.total), np.zeros_like(S)
+        inverse = np.linalg.inv(S[:k, :k])
+        g[:k, :k] = 0.5 * (inverse @ self.total @ inverse - self.count * inverse)
+        return g
+
+
+class Ridge(NamedTuple):
+    """A normal prior of independent entries, of C or π1."""
+
+    mean: Real[Any, "..."]
+    precision: Real[Any, "..."]
+
+    def log_kernel(self, x: Any, xp: Any = jnp) -> Any:
+        """Return log p(x) up to a constant."""
+        return -0.5 * xp.sum(self.precision * (x - self.mean) ** 2)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient of log p at x."""
+        return -np.asarray(self.precision) * (x - np.asarray(self.mean))
+
+
+class Conjugate(NamedTuple):
+    """The priors of a fit, by the name of the parameter, as an M-step takes them: a pytree of arrays."""
+
+    terms: dict[str, Scatter | Ridge]
+    constant: Real[Any, ""]  # of the sum of all log densities
+
+    def log_prob(self, params: LDSParams) -> Any:
+        """Return the sum of the log densities of all parameters that have a prior here."""
+        return self.constant + self.kernel(params, jnp)
+
+    def kernel(self, params: LDSParams, xp: Any = np) -> Any:
+        """Return `log_prob` without its constant, in numpy or jax.numpy."""
+        return sum(term.log_kernel(getattr(params, name), xp) for name, term in self.terms.items())
+
+    def gradient(self, params: LDSParams) -> dict[str, np.ndarray]:
+        """Return the gradients of `log_prob` by the name of the parameter, in numpy."""
+        return {name: term.gradient(getattr(params, name)) for name, term in self.terms.items()}
+
+    def pooled(self, name: str, total: Any, n: Any) -> tuple[Any, Any]:
+        """Return a sum of squares and its count with the pseudo-observations of a covariance added."""
+        term = self.terms.get(name)
+        if not isinstance(term, Scatter):
+            return total, n
+        k = len(term.total)
+        more = jnp.zeros_like(total).at[:k, :k].set(term.total.astype(total.dtype))
+        return total + more, n + term.count
+
+
+def as_conjugate(
+    priors: Mapping[str, Any], n_states: int, n_channels: int, dtype: Any
+) -> Conjugate:
+    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape."""
+    shapes, terms, constant = shapes_of(n_states, n_channels), {}, 0.0
+    for name, prior in priors.items():
+        if name not in shapes or name == "A":
+            raise ValueError(
+                f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`)"
+            )
+        term = _scatter(name, prior) if name in COVARIANCES else _ridge(name, prior, shapes[name])
+        wanted = shapes[name]
+        shape = term.total.shape if isinstance(term, Scatter) else term.mean.shape
+        if shape != wanted and not (name == "Q" and shape < wanted):
+            raise ValueError(f"priors[{name!r}] has shape {shape}; it must be {wanted}")
+        somewhere = np.eye(len(term.total)) if isinstance(term, Scatter) else term.mean
+        constant += float(prior.log_prob(somewhere)) - float(term.log_kernel(somewhere, np))
+        terms[name] = type(term)(*(jnp.asarray(x, dtype) for x in term))
+    return Conjugate(terms, jnp.asarray(constant, dtype))
+
+
+def _scatter(name: str, prior: Any) -> Scatter:
+    """Return an inverse-Wishart distribution as pseudo-observations."""
+    if not isinstance(prior, dist.InverseWishart):
+        raise ValueError(
+            f"priors[{name!r}] is a {type(prior).__name__}, which has no M-step in closed form; give "
+            "numpyro's InverseWishart to a fit (NUTS takes any distribution)"
+        )
+    total = np.asarray(prior.scale_matrix, float)
+    return Scatter(total, np.asarray(float(prior.concentration) + len(total) + 1))
+
+
+def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
+    """Return a normal distribution of independent entries as mean and precision."""
+    base = prior.base_dist if isinstance(prior, dist.Independent) else prior
+    if not isinstance(base, dist.Normal):
+        raise ValueError(
+            f"priors[{name!r}] is a {type(base).__name__}, which has no M-step in closed form; give numpyro's "
+            f"Normal(...).to_event({len(shape)}) to a fit (NUTS takes any distribution)"
+        )
+    loc, scale = (np.broadcast_to(np.asarray(x, float), shape) for x in (base.loc, base.scale))
+    return Ridge(loc, 1 / scale**2)
+
+
+def weak_priors(
+    cohort: Cohort, n_states: int, state_scale: np.ndarray | None = None
+) -> dict[str, dist.Distribution]:
+    """Return weak priors of Q, R, π1 and V1, which keep a fit away from singular covariances.
+
+    Each covariance is drawn to a guess, as if by 2k + 3 more observations of k dimensions: R to a tenth of the
+    channels' mean squares s², V1 to the scale of the states, Q to a tenth of it; π1 to 0 as if by one patient more.
+    `state_scale` (l,) is the variance that states are expected to have: s² where states are levels of channels. By
+    default it is 10, which goes with Q = I.
+    """
+    y, mask = np.asarray(cohort.y, float), np.asarray(cohort.mask)
+    square = (y * y).sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
+    square = np.where(square > 0, square, 1.0)
+    states = (
+        np.full(n_states, 1 / _NOISE) if state_scale is None else np.asarray(state_scale, float)
+    )
+
+    def near(variances):
+        k = len(variances)
+        return dist.InverseWishart(k + 2.0, scale_matrix=jnp.diag((2 * k + 3) * variances))
+
+    return {
+        "Q": near(_NOISE * states),
+        "R": near(_NOISE * square),
+        "pi1": dist.Normal(jnp.zeros(n_states), jnp.sqrt(states)).to_event(1),
+        "V1": near(states),
+    }
+
+
+def to_dict(priors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inverse-Wishart and normal priors as numbers, for a JSON file."""
+    found = {}
+    for name, prior in priors.items():
+        if isinstance(prior, dist.InverseWishart):
+            numbers = {
+                "concentration": float(prior.concentration),
+                "scale_matrix": np.asarray(prior.scale_matrix).tolist(),
+            }
+        else:
+            base = prior.base_dist
+            shape = np.broadcast_shapes(np.shape(base.loc), np.shape(base.scale))
+            numbers = {
+                k: np.broadcast_to(np.asarray(getattr(base, k)), shape).tolist()
+                for k in ("loc", "scale")
+            }
+        found[name] = numbers
+    return found
+
+
+def from_dict(found: Mapping[str, Any]) -> dict[str, dist.Distribution]:
+    """Return the priors that `to_dict` described."""
+    priors: dict[str, dist.Distribution] = {}
+    for name, numbers in found.items():
+        arrays = {k: jnp.asarray(np.array(v, float)) for k, v in numbers.items()}
+        if name in COVARIANCES:
+            priors[name] = dist.InverseWishart(**arrays)
+        else:
+            priors[name] = dist.Normal(**arrays).to_event(jnp.ndim(arrays["loc"]))
+    return priors
