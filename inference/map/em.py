@@ -35,6 +35,8 @@ def fit_map(
     Q: str = "free",
     constraints: Constraints | None = None,
     priors: Mapping[str, Any] | str | None = None,
+    weights: Sequence[float] | np.ndarray | None = None,
+    warm: bool = False,
     max_iter: int = 2000,
     tol: float = 1e-4,
     progress: bool = False,
@@ -53,10 +55,13 @@ def fit_map(
     - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C
       and pi1; or "weak", which are `weak_priors` on the scale of the data: noise does not run to singular. Without
       them, as in the paper, these parameters are at their maximum likelihood.
+    - `weights` (N,) say how much each sequence counts: 0 leaves it out, 2 is as if it were there twice.
+    - `warm` says that `init` is near the optimum, as the fit of a neighbouring β is: EM is cut short.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
     - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
     constraints = _constraints(constraints, hold, diagonal, Q)
+    whole_cohort, cohort, weights = cohort, *_weighted(cohort, weights)
     check_request(cohort, n_states, constraints)
     prior = as_penalty(prior, n_states)
     if variant not in ("exact", "paper"):
@@ -70,13 +75,13 @@ def fit_map(
         A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
     priors = _priors(priors, cohort, starts[0], constraints)
-    problem = pose(cohort, prior, starts[0], constraints, priors)
+    problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
         if variant == "paper":
             fit = fit_paper(best, problem, prior, constraints, max_iter, tol, tell)
         else:
-            options = Options(prior, priors, constraints, accelerate, max_iter, tol)
+            options = Options(prior, priors, constraints, accelerate, max_iter, tol, warm)
             fit = climb(best, problem, options, tell)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
     return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
@@ -114,6 +119,20 @@ def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constrain
             "constraints is given, and hold, diagonal or Q besides; give one or the other"
         )
     return given
+
+
+def _weighted(
+    cohort: Cohort, weights: Sequence[float] | np.ndarray | None
+) -> tuple[Cohort, np.ndarray | None]:
+    """Return the sequences that count, and the weights of all (N,); raise unless weights are numbers from 0 on."""
+    if weights is None:
+        return cohort, None
+    w = np.asarray(weights, float)
+    if w.shape != (len(cohort),) or not (np.isfinite(w) & (w >= 0)).all() or not w.any():
+        raise ValueError(
+            f"weights is {weights!r}; give {len(cohort)} numbers from 0 on, one a sequence, not all 0"
+        )
+    return cohort.take(w > 0), w
 
 
 def _priors(

@@ -38,6 +38,7 @@ class Options(NamedTuple):
     accelerate: bool
     max_iter: int
     tol: float
+    warm: bool = False  # the start is near the optimum
 
 
 class Climb(NamedTuple):
@@ -79,7 +80,8 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
 def init(start: LDSParams, problem: Problem, options: Options) -> Climb:
     """Return a climb that has not taken a step."""
     steps = {"em": 0, "quasi-newton": 0, "basis": 0}
-    return Climb(unevaluated(start), problem, (), steps, _FIRST if options.accelerate else _CHUNK)
+    first = (_BETWEEN if options.warm else _FIRST) if options.accelerate else _CHUNK
+    return Climb(unevaluated(start), problem, (), steps, first)
 
 
 def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
@@ -95,7 +97,8 @@ def stop(now: Climb, options: Options) -> Stop | None:
     """Return the reason to stop after a run of EM, or None to go on."""
     if not np.isfinite(float(now.point.objective)):
         return Stop.NOT_FINITE
-    if float(now.point.residual) <= options.tol:
+    only_begun = options.warm and not now.steps["quasi-newton"]  # EM is slow, and looks settled
+    if float(now.point.residual) <= options.tol and not (only_begun and options.accelerate):
         return Stop.TOLERANCE
     if now.left(options) <= 0:
         return Stop.MAX_ITER

@@ -45,13 +45,15 @@ def pose(
     start: LDSParams,
     constraints: Constraints,
     priors: Mapping[str, Any] | None = None,
+    weights: np.ndarray | None = None,
 ) -> Problem:
     """Return the problem of a fit that begins at `start`; priors of parameters that are held do not count."""
     dtype = start.A.dtype
     prior = prior.expanded(constraints.n_moving(start), dtype)
     learned = {name: p for name, p in (priors or {}).items() if constraints.free(name)}
     others = as_conjugate(learned, start.n_states, start.n_channels, dtype)
-    return Problem(prepare(cohort, dtype), prior, others, floors_below(start, constraints))
+    data = prepare(cohort, dtype, weights)  # type: ignore[arg-type]
+    return Problem(data, prior, others, floors_below(start, constraints))
 
 
 @partial(jax.jit, static_argnames="constraints")

@@ -126,10 +126,11 @@ def regularization_path(
 
 def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
     """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
-    params = empty.params
-    problem = pose(cohort, empty.prior, params, empty.constraints, empty.priors)
-    s = evaluate(params, problem, empty.constraints).stats
-    found = float(beta_max(params.Q, s.S10, prior, s.S00, params.A))
+    params, constraints = empty.params, empty.constraints
+    problem = pose(cohort, empty.prior, params, constraints, empty.priors)
+    s, core = evaluate(params, problem, constraints).stats, empty.moving
+    k = core.n_states
+    found = float(beta_max(core.Q, s.S10[:k, :k], prior, s.S00[:k, :k], core.A))
     if not np.isfinite(found):
         raise ValueError(
             f"no factor of {prior!r} holds A at zero (beta_max is {found}); give betas"

@@ -42,11 +42,18 @@ def prepare(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Prepare
     """Arrange a cohort once, for any number of E-steps.
 
     The number of (pseudo-)sequences is filled up to a multiple of 8 by sequences of length 0, so that parts of a
-    cohort, such as folds, share their compiled programs.
+    cohort, such as folds, share their compiled programs. With weights (N,) of 0 and 1 the arrays have the shapes
+    that they have without, for the same reason.
     """
-    if cohort.complete and weights is None and isinstance(cohort.y, np.ndarray):
+    if cohort.complete and isinstance(cohort.y, np.ndarray):
         data = _compressed(_Same(cohort))
-        sequences = (_fill(x, _MULTIPLE, xp=np) for x in data[:-1])
+        filled = -(-len(data.unit) // _MULTIPLE) * _MULTIPLE
+        if weights is not None:
+            kept = np.asarray(weights) != 0
+            if not np.isin(np.asarray(weights), (0, 1)).all():
+                return arrange(cohort, dtype, weights, _MULTIPLE)
+            data = compress(cohort, kept)
+        sequences = (_fill(x, filled, xp=np) for x in data[:-1])
         return Complete(*(jnp.asarray(x, dtype) for x in (*sequences, data.n_t)))
     return arrange(cohort, dtype, weights, _MULTIPLE)
 
@@ -84,17 +91,19 @@ def in_blocks(data: Gappy, n: int) -> Gappy:
     return Gappy(split(data.y), split(data.inside), split(data.observed, 1.0), split(data.weights))
 
 
-def compress(cohort: Cohort) -> Complete:
-    """Return pseudo-sequences with the same sums as a cohort without gaps, as numpy arrays.
+def compress(cohort: Cohort, kept: np.ndarray | None = None) -> Complete:
+    """Return pseudo-sequences with the same sums as a cohort without gaps, or as its sequences `kept`, in numpy.
 
     States are linear in (1, y), so the cohort enters its sums only through Σ (1, y)(1, y)', for each length T_n
     separately. Where more than T_n d + 1 sequences have one length, the triangular factor of a QR of their rows
     has that many rows and the same sums: the E-step's cost no longer grows with N.
     """
     T, d = cohort.n_steps, cohort.n_channels
+    kept = np.ones(len(cohort), bool) if kept is None else kept
+    values, of_kept = np.asarray(cohort.y)[kept], np.asarray(cohort.lengths)[kept]
     parts, lengths = [], []
-    for length in np.unique(cohort.lengths):
-        y = np.asarray(cohort.y)[np.asarray(cohort.lengths) == length, :length]
+    for length in np.unique(of_kept):
+        y = values[of_kept == length, :length]
         rows = np.hstack([np.ones((len(y), 1)), y.reshape(len(y), -1)])
         if len(rows) > rows.shape[1]:
             rows = np.linalg.qr(rows, mode="r")
@@ -102,7 +111,7 @@ def compress(cohort: Cohort) -> Complete:
         lengths.append(np.full(len(rows), length))
     rows, length = np.concatenate(parts), np.concatenate(lengths)
     inside = np.arange(T)[:, None] < length
-    n_t = (np.arange(T)[:, None] < np.asarray(cohort.lengths)).sum(1)
+    n_t = (np.arange(T)[:, None] < of_kept).sum(1)
     y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
     host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
     return Complete(*host)  # numpy, not jax, since the result is cached

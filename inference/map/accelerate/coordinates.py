@@ -7,6 +7,7 @@ multiplying them.
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ....models import ExpectedStatistics, LDSParams, Penalty, Piece, fisher_score
@@ -129,7 +130,7 @@ def chart_at(
         constraints=constraints,
         moving=moving,
         piece=prior.piece(core.A, np.linalg.solve(core.Q, S10 - core.A @ S00)),
-        priors=priors,
+        priors=jax.tree.map(lambda x: np.asarray(x, float), priors),  # on the host
         scales={"A": information(core.Q, S00), "C": information(params.R, Szz)},
         factors=movable | {"pi1": np.linalg.cholesky(params.V1)},
         floors=below,
