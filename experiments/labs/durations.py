@@ -62,19 +62,22 @@ def duration(argument: str, given: Any) -> Duration:
             number, unit = float(match[1]), match[2]  # type: ignore[index]
         except (TypeError, ValueError):
             raise ValueError(f"{argument} is {given!r}; {hint}") from None
-        found = Duration(number, time_unit(argument, unit) if unit else "h")
+        found = Duration(number, time_unit(argument, given, unit) if unit else "h")
     if not 0 < found.hours < np.inf:
         raise ValueError(f"{argument} is {given!r}; it must be positive and finite")
     return found
 
 
-def time_unit(argument: str, given: Any) -> str:
-    """Return the unit of time that is written in any of its ways, as one of s, min, h, d, w, mo, y."""
-    text = str(given).strip().lower()
+def time_unit(argument: str, given: Any, unit: str | None = None) -> str:
+    """Return a unit of time that is written in any of its ways as one of s, min, h, d, w, mo, y.
+
+    An error says that `argument` is `given`, which may be longer than its `unit`.
+    """
+    text = str(given if unit is None else unit).strip().lower()
     if text == "m":
-        raise ValueError(f"{argument} has the unit 'm'; write min for minutes, mo for months")
+        raise ValueError(f"{argument} is {given!r}; write min for minutes, mo for months")
     if text not in _WRITTEN:
-        raise ValueError(f"{argument} has the unit {given!r}; it must be one of {_CHOICES}")
+        raise ValueError(f"{argument} is {given!r}; its unit must be one of {_CHOICES}")
     return _WRITTEN[text]
 
 

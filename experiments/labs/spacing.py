@@ -19,14 +19,16 @@ def advice_on_step(patient: np.ndarray, at: np.ndarray, width: Duration, clock: 
     if not len(gaps):
         return []
     middle, mean = (_readable(float(f(gaps)), clock) for f in (np.median, np.mean))
+    # days that were taken for hours look like this, too
+    doubt = "; if times do not count hours, give --time-unit" if clock == Clock("numbers") else ""
     if middle.hours > 1.5 * width.hours:
-        return [
-            f"  that is most of them: the median time between two panels is {middle}: try --step {middle.short}"
-        ]
-    return [
-        f"  that is most of them: panels come in bursts, {middle} apart in the median and {mean} in the mean: "
-        f"are the times right? If so, try --step {mean.short}"
-    ]
+        text = f"the median time between two panels is {middle}: try --step {middle.short}"
+    else:
+        text = (
+            f"panels come in bursts, {middle} apart in the median and {mean} in the mean; are the times right? "
+            f"If so, try --step {mean.short}"
+        )
+    return [f"  that is most of them: {text}{doubt}"]
 
 
 def too_few_panels(
@@ -37,12 +39,12 @@ def too_few_panels(
     text = f"no patient has {min_panels} panels, bins of {width} with all of {names}; the most is {most}"
     if most == 0:
         return f"{text}: widen --step, or choose --tests that are taken together"
-    shares = [
-        f"{np.mean(n_panels >= k):.0%} of {len(n_panels)} patients have at least {k}"
-        for k in (3, 5)
-        if k < min_panels and k <= most
-    ]
-    return f"{'; '.join([text, *shares])}: lower --panels (min_panels), or widen --step"
+    shares = [f"{np.mean(n_panels >= k):.0%}" for k in (3, 5)]
+    if 5 < min_panels:
+        text += (
+            f" (of {len(n_panels)} patients {shares[0]} have at least 3, {shares[1]} at least 5)"
+        )
+    return f"{text}: lower --panels (min_panels), or widen --step"
 
 
 def check_size(

@@ -128,8 +128,8 @@ def test_too_few_panels_are_counted():
     with pytest.raises(ValueError, match="no patient has 10 panels, bins of 1 day with") as error:
         bin_labs(labs, step="1d")
     said = str(error.value)
-    assert "the most is 6; 75% of 4 patients have at least 3; 25% of 4 patients" in said
-    assert said.endswith("at least 5: lower --panels (min_panels), or widen --step")
+    assert "the most is 6 (of 4 patients 75% have at least 3, 25% at least 5)" in said
+    assert said.endswith(": lower --panels (min_panels), or widen --step")
     assert len(bin_labs(labs, step="1d", min_panels=4).cohort) == 2
     apart = table[(table["test"] == "K") == (table["time"] % 48 == 0)]
     with pytest.raises(ValueError, match="the most is 0: widen --step, or choose --tests"):
@@ -140,9 +140,9 @@ def test_steps_and_times_that_do_not_fit_are_refused(frame):
     labs = labs_from_frame(frame)
     with pytest.raises(ValueError, match="step is '8h' and hours is 8: give one"):
         bin_labs(labs, step="8h", hours=8)
-    with pytest.raises(ValueError, match="step has the unit 'x'"):
+    with pytest.raises(ValueError, match="step is '8x'; its unit must be"):
         bin_labs(labs, step="8x")
-    with pytest.raises(ValueError, match="time_unit has the unit 'parsec'"):
+    with pytest.raises(ValueError, match="time_unit is 'parsec'; its unit"):
         labs_from_frame(frame, time_unit="parsec")
     seconds = spaced([7.2e6] * 12, n=300)
     with pytest.raises(ValueError, match=r"longest patient .* cells in all; .*--time-unit h\)"):

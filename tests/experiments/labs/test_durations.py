@@ -39,8 +39,8 @@ def test_what_people_write_and_read():
     [
         ("soon", "step is 'soon'; give a number and a unit"),
         ("1.2.3h", "step is '1.2.3h'; give"),
-        ("8 fortnights", "step has the unit 'fortnights'; it must be one of s, min, h, d, w, mo, y"),
-        ("5m", "write min for minutes, mo for months"),
+        ("8 fortnights", "step is '8 fortnights'; its unit must be one of s, min, h, d, w, mo, y"),
+        ("5m", "step is '5m'; write min for minutes, mo for months"),
         ("0d", "step is '0d'; it must be positive"),
         ("-1d", "step is '-1d'; it must be positive"),
         (float("nan"), "step is nan; it must be positive"),
