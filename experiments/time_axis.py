@@ -24,7 +24,7 @@ class TimeAxis(NamedTuple):
             return str(pd.Timestamp(x).round("min").strftime("%Y-%m-%d %H:%M")).removesuffix(
                 " 00:00"
             )
-        return f"{x:.6g}{self.unit}"
+        return f"{round(float(x), 2):.9g}{self.unit}"
 
     def draw(self, axis: Any) -> None:
         """Label an axis of matplotlib; dates get short labels."""

@@ -108,7 +108,8 @@ def bin_cohort(labs, options: DataOptions):
     names = list(labs.tests) if options.log.strip() == "all" else _names(options.log)
     for name in names:
         if name not in labs.tests:
-            raise ValueError(f"--log names {name!r}; the tests are {', '.join(labs.tests)}")
+            known = ", ".join(labs.tests)
+            raise ValueError(f"--log names {name!r}; the tests are {known}, and all is for all")
     if names:
         line = (
             f"logarithms are taken of {', '.join(names)}: their forecasts are medians, and positive"

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from sparse_lds.experiments.labs import bin_labs, labs_from_frame, read_labs
+from sparse_lds.models import Cohort
 
 EPOCH = pd.Timestamp("2040-03-24 01:30")
 
@@ -79,6 +80,21 @@ def test_a_sequence_of_lines_starts_at_its_first_panel():
         cohort = bin_labs(labs_from_frame(table), step="1d", min_panels=3, gaps=gaps).cohort
         assert cohort.labels.starts == (pd.Timestamp(day),)
         assert cohort.labels.time_of(0, 3) == pd.Timestamp(day) + pd.Timedelta("3D")
+
+
+@pytest.mark.parametrize("kind", ["days", "dates", "zoned"])
+def test_a_binned_cohort_goes_through_a_table(frame, kind):
+    """`to_dataframe` and `from_wide` with the cohort's own step: the same values at the same times."""
+    table = frame.assign(time=frame["time"] / 24)
+    table = table if kind == "days" else dated(frame, "Asia/Kolkata" if kind == "zoned" else None)
+    cohort = bin_labs(labs_from_frame(table, time_unit="d"), step="12h", gaps="missing").cohort
+    back = Cohort.from_wide(cohort.to_dataframe(), step=cohort.labels.step)
+    np.testing.assert_array_equal(back.y, cohort.y)
+    assert (back.ids, back.labels.step) == (cohort.ids, cohort.labels.step)
+    assert back.labels.starts == cohort.labels.starts
+    assert all(
+        (getattr(t, "tz", None) is not None) == (kind == "zoned") for t in back.labels.starts
+    )
 
 
 def test_zones_of_text_are_kept(frame, tmp_path):
