@@ -13,6 +13,7 @@ from ..inference import Comparison, FitResult, Path, posterior_forecast
 from ..inference.posterior import arviz_compat as az
 from ..inference.posterior.forecast import PosteriorForecast
 from ..models import Cohort, Forecast, forecast
+from .time_axis import time_axis
 
 _MAP, _POSTERIOR = "C3", "C0"
 _Z90 = 1.6448536269514722  # half the width of a 90% interval, in standard deviations
@@ -188,6 +189,7 @@ def plot_forecast_fan(
 ) -> Figure:
     """Draw forecasts of one sequence after its first `given` steps, by the MAP and by the posterior predictive.
 
+    Medians and bands are in the user's units, over dates or times where the cohort has them, else over steps.
     `measured` (N, T, d) tells measurements from cells that were filled in, which are drawn hollow.
     """
     if not 0 <= sequence < len(cohort):
@@ -211,13 +213,15 @@ def plot_forecast_fan(
         layout="constrained",
         squeeze=False,
     )
+    times = time_axis(one, 0)
     for j, axis in enumerate(axes[:, 0]):
-        _draw_forecasts(axis, j, one, ahead, plug, np.arange(given + 1, length + 1), probs)
-        _draw_values(axis, y[:, j], filled[:, j], bool((filled & np.isfinite(y)).any()))
-        axis.axvline(given + 0.5, color="0.7", lw=0.8)
+        _draw_forecasts(axis, j, one, ahead, plug, times.at[given:], probs)
+        _draw_values(axis, times.at, y[:, j], filled[:, j], bool((filled & np.isfinite(y)).any()))
+        axis.axvline(times.at[given] - times.between, color="0.7", lw=0.8)
         axis.set_ylabel(str(one.channels[j]))
-    axes[-1, 0].set_xlabel("step")
-    figure.suptitle(f"Sequence {one.ids[0]}, forecast after step {given}", fontsize=10)
+    times.draw(axes[-1, 0])
+    after = f"step {given}" + (f" ({times.say(given - 1)})" if given and one.labels.starts else "")
+    figure.suptitle(f"Sequence {one.ids[0]}, forecast after {after}", fontsize=10)
     axes[0, 0].legend(
         ncols=3, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0)
     )
@@ -233,10 +237,10 @@ def _draw_forecasts(
     future: np.ndarray,
     probs: Sequence[float],
 ) -> None:
-    """Draw the forecasts of channel j by posterior and MAP at the `future` steps, in the user's units."""
-    units = one.to_units
+    """Draw the forecasts of channel j by posterior and MAP at the `future` times: quantiles, in the user's units."""
+    draws = np.asarray(one.to_units(ahead.draws))[:, 0, :, j]
     for prob in sorted(probs, reverse=True):
-        low, high = (units(x)[0, :, j] for x in ahead.interval(prob))
+        low, high = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
         axis.fill_between(
             future,
             low,
@@ -246,17 +250,19 @@ def _draw_forecasts(
             lw=0,
             label=f"posterior predictive, {prob:.0%}",
         )
-    axis.plot(future, units(ahead.mean)[0, :, j], color=_POSTERIOR, lw=1.4, label="posterior mean")
+    middle = np.median(draws, axis=0)
+    axis.plot(future, middle, color=_POSTERIOR, lw=1.4, label="posterior median")
     mean, sd = np.asarray(plug.mean), np.sqrt(np.diagonal(plug.cov[0], axis1=-2, axis2=-1))
-    axis.plot(future, units(mean)[0, :, j], "--", color=_MAP, lw=1.2, label="MAP, 90%")
-    for sign in (-1, 1):
-        axis.plot(future, units(mean + sign * _Z90 * sd)[0, :, j], ":", color=_MAP, lw=1.1)
+    for z, style, label in ((0, "--", "MAP, 90%"), (-_Z90, ":", None), (_Z90, ":", None)):
+        line = np.asarray(one.to_units(mean + z * sd))[0, :, j]
+        axis.plot(future, line, style, color=_MAP, lw=1.2 if label else 1.1, label=label)
 
 
-def _draw_values(axis: Any, y: np.ndarray, filled: np.ndarray, any_filled: bool) -> None:
-    """Draw the values y (T,) of a channel, hollow where they were filled in."""
-    steps = np.arange(1, len(y) + 1)
-    axis.plot(steps, np.where(filled, np.nan, y), "k.", ms=5, label="measured")
+def _draw_values(
+    axis: Any, at: np.ndarray, y: np.ndarray, filled: np.ndarray, any_filled: bool
+) -> None:
+    """Draw the values y (T,) of a channel at times `at` (T,), hollow where they were filled in."""
+    axis.plot(at, np.where(filled, np.nan, y), "k.", ms=5, label="measured")
     if any_filled:
         shown = np.where(filled, y, np.nan)
-        axis.plot(steps, shown, "o", color="0.5", ms=3, mfc="none", label="filled in")
+        axis.plot(at, shown, "o", color="0.5", ms=3, mfc="none", label="filled in")

@@ -53,14 +53,15 @@ def evaluate(
     `test` is standardised (see `Cohort.standardize_like`). Channels without a value at step φ do not count.
     """
     amae, units, by_patient = [], [], np.zeros((2, len(test)))
-    scale = np.asarray(test.labels.scale)
     for r in range(repetitions):
         tasks = make_tasks(test, 1000 * seed + r, n_pairs)
         at = tasks.patient, tasks.phi - 1
-        error = np.abs(np.asarray(test.y)[at] - forecaster(test, tasks))
-        error = np.where(np.asarray(test.mask)[at], error, np.nan)
+        wanted = np.where(np.asarray(test.mask)[at], np.asarray(test.y)[at], np.nan)
+        found = forecaster(test, tasks)
+        error = np.abs(wanted - found)
         amae.append(np.nanmean(error))
-        units.append(np.nanmean(error, axis=0) * scale)
+        gap = np.abs(np.asarray(test.to_units(wanted)) - np.asarray(test.to_units(found)))
+        units.append(np.nanmean(gap, axis=0))
         each = np.nanmean(error, axis=1)
         np.add.at(by_patient[0], tasks.patient, each)
         np.add.at(by_patient[1], tasks.patient, 1)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from .frames import floats, read_long, wide_to_long
 from .labels import Labels, checked_ids, make_labels, name_cell
+from .units import channels_to_log, cov_in_units, in_units, is_logged, log_values, unscaled
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,49 +182,59 @@ class Cohort:
         values = np.where(self.mask[chosen], self.y[chosen], np.nan)
         return _build(values, self.lengths[chosen], replace(self.labels, ids=ids, starts=starts))
 
+    def log(self, channels: Iterable[str] | None = None) -> "Cohort":
+        """Return the cohort with natural logarithms stored of the named channels, by default of all.
+
+        For positive and skewed values, such as creatinine: what `to_units` gives is then never negative. Take
+        logarithms before `standardize`. Channels that are logged already stay as they are.
+        """
+        return self._with_logs(channels_to_log(self.labels, channels))
+
     def standardize(self, shift=None, scale=None) -> "Cohort":
         """Return the cohort with (value − shift) / scale stored: by default mean and sd of a channel's observed cells.
 
-        `shift` and `scale` are in the user's units, so a second call replaces the first.
+        `shift` and `scale` are in the user's units, so a second call replaces the first; those of a logged channel are
+        of its logarithms.
         """
-        units = np.asarray(self.to_units(self.y))
-        observed = [units[..., j][self.mask[..., j]] for j in range(self.n_channels)]
-        for name, x in zip(self.channels, observed, strict=True):
+        values = np.asarray(unscaled(self.labels, self.y))
+        observed = [values[..., j][self.mask[..., j]] for j in range(self.n_channels)]
+        for j, (name, x) in enumerate(zip(self.channels, observed, strict=True)):
             if x.size == 0 and (shift is None or scale is None):
                 raise ValueError(f"channel {name!r} has no observed cell: give shift and scale")
             if scale is None and x.min() == x.max():
-                raise ValueError(f"channel {name!r} is constant ({x[0]}): drop it or give scale")
+                value = float(f"{self.to_units(self.y)[..., j][self.mask[..., j]][0]:.9g}")
+                raise ValueError(f"channel {name!r} is constant ({value}): drop it or give scale")
         shift = self._per_channel("shift", [x.mean() for x in observed] if shift is None else shift)
         scale = self._per_channel("scale", [x.std() for x in observed] if scale is None else scale)
         if min(scale) <= 0:
             raise ValueError(f"scale is {scale}; every entry must be positive")
-        y = np.where(self.mask, (units - np.array(shift)) / np.array(scale), 0.0)
+        y = np.where(self.mask, (values - np.array(shift)) / np.array(scale), 0.0)
         return replace(self, y=_frozen(y), labels=replace(self.labels, shift=shift, scale=scale))
 
     def standardize_like(self, other: "Cohort") -> "Cohort":
-        """Return the cohort standardised with the shift and scale of another: test data like training data."""
+        """Return the cohort with the logarithms, shift and scale of another: test data like training data."""
         if self.channels != other.channels:
             raise ValueError(f"channels are {self.channels}, the other cohort's {other.channels}")
-        return self.standardize(other.labels.shift, other.labels.scale)
+        like = self._with_logs(other.labels.logged)
+        return like.standardize(other.labels.shift, other.labels.scale)
 
     def to_units(self, values):
-        """Return means or values (..., d) in the user's units: shift + scale · value."""
-        x = self._floating(values, 1)
-        shape = (1,) * (x.ndim - 1) + (-1,)  # of the rank of x: JAX may be set to refuse promotion
-        shift, scale = (np.array(v, x.dtype) for v in (self.labels.shift, self.labels.scale))
-        return shift.reshape(shape) + scale.reshape(shape) * x
+        """Return values (..., d) in the user's units: shift + scale · value, and its exponential for logged channels.
+
+        Quantiles may be given, as the map is increasing. A mean of a Gaussian is also its median: of a logged channel
+        it becomes the median in units, which is below the mean in units.
+        """
+        return in_units(self.labels, values)
 
     def to_units_cov(self, cov):
-        """Return covariances (..., d, d) in the user's units: scale_i scale_j cov_ij."""
-        x = self._floating(cov, 2)
-        scale = np.outer(self.labels.scale, self.labels.scale).astype(x.dtype)
-        return scale.reshape((1,) * (x.ndim - 2) + scale.shape) * x
+        """Return covariances (..., d, d) in the user's units: scale_i scale_j cov_ij; raise if a channel is logged."""
+        return cov_in_units(self.labels, cov)
 
     def to_dataframe(self, units: bool = True, *, id="id", time="time") -> pd.DataFrame:
         """Return a table with one row for each step, NaN where missing; columns id, time and the channels.
 
         `units=False` gives the stored values. The inverse is
-        `Cohort.from_wide(frame, step=cohort.labels.step)`.
+        `Cohort.from_wide(frame, step=cohort.labels.step)`; then take logarithms and standardise again.
         """
         if {id, time} & set(self.channels):
             raise ValueError(f"a channel is named {id!r} or {time!r}: give other id=, time=")
@@ -241,11 +252,19 @@ class Cohort:
             raise ValueError(f"{name} is {values}; give a finite number for each channel")
         return tuple(np.broadcast_to(x, (self.n_channels,)).tolist())
 
-    def _floating(self, values, ndim: int):
-        x = values if isinstance(values, jax.Array) else np.asarray(values)
-        if x.shape[-ndim:] != (len(self.channels),) * ndim:
-            raise ValueError(f"values have shape {x.shape}; the channels are {self.channels}")
-        return x if x.dtype.kind == "f" else x.astype(float)
+    def _with_logs(self, logged: tuple[str, ...]) -> "Cohort":
+        """Return the cohort with logarithms of these channels alone; those that change are not standardised."""
+        if logged == self.labels.logged:
+            return self
+        before, after = is_logged(self.labels), np.isin(self.channels, logged)
+        units = np.where(self.mask, self.to_units(self.y), np.nan)
+        values = np.where(before == after, self.y, log_values(self.labels, units, after & ~before))
+        shift, scale = (
+            tuple(np.where(before == after, kept, plain).tolist())
+            for kept, plain in ((self.labels.shift, 0.0), (self.labels.scale, 1.0))
+        )
+        labels = replace(self.labels, shift=shift, scale=scale, logged=logged)
+        return replace(self, y=_frozen(np.where(self.mask, values, 0.0)), labels=labels)
 
 
 jax.tree_util.register_dataclass(Cohort, ["y", "mask", "lengths"], ["complete", "labels"])

@@ -13,7 +13,7 @@ from .frames import check_unique
 class Labels:
     """Names, units and times of a cohort's values: the static, hashable part of a jit argument.
 
-    user's value = shift + scale · stored value, channel by channel.
+    user's value = shift + scale · stored value, channel by channel; for a logged channel that is its natural logarithm.
     """
 
     ids: tuple
@@ -22,10 +22,13 @@ class Labels:
     scale: tuple[float, ...]
     starts: tuple | None = None  # each sequence's first time; None: all start at 0
     step: Any = 1  # the time between two steps: a number or a pandas Timedelta
+    time_unit: str = ""  # what numbers in starts and step count, such as "days"; empty if not known
+    logged: tuple[str, ...] = ()  # the channels that are stored as logarithms, in their order
 
     @cached_property
     def _key(self) -> tuple:
-        return self.ids, self.channels, self.shift, self.scale, self.starts, self.step
+        of_times = self.starts, self.step, self.time_unit
+        return self.ids, self.channels, self.shift, self.scale, *of_times, self.logged
 
     @cached_property
     def _hash(self) -> int:  # cached, because jit hashes its static fields at every call
@@ -40,6 +43,11 @@ class Labels:
 
     def __reduce__(self):  # not the cached hash: that of a string differs between processes
         return Labels, self._key
+
+    def time_of(self, n: int, step: int) -> Any:
+        """Return the time of a step (counted from 0, it may be past the end) of the n-th sequence."""
+        start = 0 if self.starts is None else self.starts[n]
+        return start + int(step) * self.step
 
 
 def checked_ids(ids, n: int) -> tuple:

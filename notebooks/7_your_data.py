@@ -43,12 +43,12 @@ binned = bin_labs(labs, hours=8, gaps="missing")
 print(binned)
 
 # %% [markdown]
-# Read this log first: what was dropped, and why? A *panel* is a bin with a value of every test, and a patient needs ten of them (`min_panels`). Times may be timestamps or hours; what is not a number is counted and left out. `gaps="missing"` leaves empty bins to the model; `"interpolate"` draws lines, as the paper did.
+# Read this log first: what was dropped, and why? A *panel* is a bin with a value of every test, and a patient needs ten of them (`min_panels`). Times may be dates or numbers (`time_unit="d"` if they count days), and bins of any length (`step="1d"`); what is not a number is counted and left out. `gaps="missing"` leaves empty bins to the model; `"interpolate"` draws lines, as the paper did.
 # A bin should be about as wide as the time between two draws: look at how much is missing.
 #
 # ## How many states, and which β?
 #
-# Channels first get mean 0 and standard deviation 1, so that one β is fair to all; forecasts go back to the units of the file. `select` holds out patients, fits the others, and asks how well those held out are
+# Values that are positive and skewed, such as creatinine, are better modelled by their logarithms: `binned.cohort.log(["CREA"])`, and no forecast is negative. Channels first get mean 0 and standard deviation 1, so that one β is fair to all; forecasts go back to the units of the file. `select` holds out patients, fits the others, and asks how well those held out are
 # predicted. Among the choices within one standard error of the best it takes the sparsest. `Q="identity"` fixes the scales of the states, without which the penalty has no minimum (notebook 4).
 
 # %% tags=["varies"]
@@ -116,7 +116,6 @@ mean = np.asarray(cohort.to_units(ahead.mean))
 print(f"patient {cohort.ids[0]}, {', '.join(cohort.channels)}:\n{mean[0].round(1)}\n")
 longest = int(np.argmax(cohort.lengths))
 figure = plot_forecast_fan(jax.random.key(1), fit, posterior, cohort, longest, given=20)
-_ = figure.axes[-1].set_xlabel("step of 8 hours")
 
 # %% [markdown]
 # ## Exercises

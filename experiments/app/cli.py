@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from .options import DataOptions, reads_data
 from .workspace import (
     AFTER_A_FIT,
+    bin_cohort,
     check_free,
     folder_for,
     from_folder,
@@ -43,15 +45,6 @@ Iterations = Annotated[int, typer.Option("--max-iter", min=1, help="iterations o
 Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
 Starts = Annotated[int, typer.Option(help="starting points of the fit")]
 Seed = Annotated[int, typer.Option(help="of everything random")]
-Kind = Annotated[str, typer.Option(help="auto, long, wide or mimic")]
-Id = Annotated[str, typer.Option("--id", help="column of the patient or admission")]
-Time = Annotated[str, typer.Option("--time", help="column of the time: timestamps or hours")]
-Test = Annotated[str, typer.Option("--test", help="column of the test's name")]
-Value = Annotated[str, typer.Option("--value", help="column of the value")]
-Tests = Annotated[str, typer.Option(help="tests to keep, with commas; itemid=name for MIMIC")]
-Hours = Annotated[float, typer.Option(help="width of a bin")]
-Panels = Annotated[int, typer.Option(help="panels that a patient needs")]
-Gaps = Annotated[str, typer.Option(help="interpolate (the paper) or missing (the model's own)")]
 Draws = Annotated[int, typer.Option(help="draws of each chain")]
 Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
 Chains = Annotated[int, typer.Option(help="chains")]
@@ -102,25 +95,22 @@ def _beta(text: str) -> float | None:
 
 @app.command()
 @told
+@reads_data
 def fit(
     data: Data, out: Out = Path("results/fit"), states: States = 5, levels: Levels = False, beta: Beta = "auto",
-    starts: Starts = 3, seed: Seed = 0, max_iter: Iterations = 2000,
-    kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
-    tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
+    starts: Starts = 3, seed: Seed = 0, max_iter: Iterations = 2000, force: Force = False, *, options: DataOptions,
 ) -> None:  # fmt: skip
     """Fit OLDS or SLDS to lab results.
 
     Example: sparse-lds fit labs.csv --levels --beta auto --out results/mine
+
+    Yearly visits, positive values: sparse-lds fit labs.csv --step 1y --log CREA,CRP
     """
     from .jobs import fit_job
 
     penalty = _beta(beta)
     check_free(out, force, "fit.json", *AFTER_A_FIT)
-    options = dict(
-        data=data.absolute(), kind=kind, id=id, time=time, test=test, value=value, tests=tests, hours=hours,
-        panels=panels, gaps=gaps,
-    )  # fmt: skip
-    binned = load_cohort(**options)
+    binned = load_cohort(data, options)
     folder = folder_for(out)
     remove(folder, *AFTER_A_FIT)
     fit_job(
@@ -134,17 +124,17 @@ def fit(
         say=say,
         progress=_progress(),
     )
-    save_source(folder, options, binned.cohort)
+    save_source(folder, data, options, binned.cohort)
     say(f"wrote {folder}/fit.json, params.json, A.csv")
 
 
 @app.command()
 @told
+@reads_data
 def path(
     data: Data, out: Out = Path("results/path"), states: States = 5,
-    betas: Annotated[int, typer.Option(help="values of β")] = 20,
-    kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
-    tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
+    betas: Annotated[int, typer.Option(help="values of β")] = 20, force: Force = False, *,
+    options: DataOptions,
 ) -> None:  # fmt: skip
     """Fits over a grid of β.
 
@@ -153,7 +143,7 @@ def path(
     from .jobs import path_job
 
     check_free(out, force, "path.csv")
-    binned = load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps)
+    binned = load_cohort(data, options)
     folder = folder_for(out)
     path_job(binned.cohort.standardize(), folder, states, betas, say=say, progress=_progress())
     say(f"wrote {folder}/path.csv, path.png")
@@ -234,6 +224,7 @@ def forecast(
 
 @app.command()
 @told
+@reads_data
 def table1(
     data: Annotated[str, typer.Argument(help="a file, or synthetic for the built-in cohort")] = "synthetic",
     out: Out = Path("results/table1"),
@@ -241,14 +232,13 @@ def table1(
     sizes: Annotated[str, typer.Option(help="training patients, with commas")] = "50,100",
     repetitions: Annotated[int, typer.Option(help="repetitions of the random tasks")] = 10,
     starts: Starts = 3, workers: Annotated[int, typer.Option(help="processes")] = 2, seed: Seed = 0,
-    kind: Kind = "auto", id: Id = "id", time: Time = "time", test: Test = "test", value: Value = "value",
-    tests: Tests = "", hours: Hours = 8.0, panels: Panels = 10, gaps: Gaps = "interpolate", force: Force = False,
+    force: Force = False, *, options: DataOptions,
 ) -> None:  # fmt: skip
     """The paper's Table 1 and Figures 1 and 2. Killed at any time, the same command goes on.
 
     Example: sparse-lds table1 synthetic --out results/table1
     """
-    from ..labs import bin_labs, labs_from_frame
+    from ..labs import labs_from_frame
     from ..synthetic import synthetic_labs
     from ..table1 import Plan, run_table1, write_table1
 
@@ -256,13 +246,9 @@ def table1(
     if force:
         remove(folder, "cells", "run.json", "table1.csv", "table1.txt", "cells.csv")
     if data == "synthetic":
-        binned = bin_labs(
-            labs_from_frame(synthetic_labs().frame), hours=hours, min_panels=panels, gaps=gaps
-        )
-        for line in binned.log:
-            say(line)
+        binned = bin_cohort(labs_from_frame(synthetic_labs().frame), options)
     else:
-        binned = load_cohort(Path(data), kind, id, time, test, value, tests, hours, panels, gaps)
+        binned = load_cohort(Path(data), options)
     plan = Plan(
         states=_numbers("states", states), sizes=_numbers("sizes", sizes), repetitions=repetitions, n_starts=starts,
         seed=seed,

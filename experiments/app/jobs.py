@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from ...inference import (
     Comparison,
@@ -18,7 +17,6 @@ from ...inference import (
     effective_states,
     fit_map,
     identifiability_report,
-    posterior_forecast,
     regularization_path,
     sample_posterior,
     select,
@@ -26,8 +24,8 @@ from ...inference import (
 from ...inference.comparison.rules import explained
 from ...inference.comparison.table import check_belongs
 from ...inference.posterior.arviz_compat import group
-from ...models import Cohort, Flat, Laplace, LDSParams, forecast, save_params
-from ...models.arguments import probability
+from ...models import Cohort, Flat, Laplace, LDSParams, save_params
+from ...models.arguments import probability, whole
 from ...models.files import write_whole
 from ..figures import (
     plot_eigenvalues,
@@ -38,6 +36,7 @@ from ..figures import (
 )
 from ..labs import Binned
 from ..saving import save_fit, save_posterior
+from .forecasts import forecast_table
 from .report import Report
 
 Say = Callable[[str], None]
@@ -205,6 +204,11 @@ def compare_job(
         "C, what a unit of each state adds to each test, in the tests' standard deviations:"
     )
     report.table(pd.DataFrame(np.asarray(fit.params.C), list(cohort.channels), states))
+    if cohort.labels.logged:
+        names = ", ".join(cohort.labels.logged)
+        report.text(
+            f"Of {names} the model has the logarithms: a unit is a standard deviation of these."
+        )
     report.heading("Posterior of A, the rest held at the MAP")
     report.lines(str(diagnose(posterior)))
     _add_verdict(report, comparison)
@@ -248,7 +252,7 @@ def _add_forecast(
     )
     report.figure(fan, f"Forecast of {cohort.ids[n]}", folder / "forecast.png")
     report.text(
-        f"A step is {binned.hours:g} hours. This patient is one that the model was fitted to; where gaps are filled by "
+        f"A step is {binned.step}. This patient is one that the model was fitted to; where gaps are filled by "
         "lines, a line before the forecast may lead to a value after it."
     )
 
@@ -274,26 +278,13 @@ def forecast_job(
     seed: int,
     say: Say,
 ) -> pd.DataFrame:
-    """Write forecast.csv: for each id, step ahead and test the mean and an interval, in the units of the labs."""
-    cohort = binned.cohort
+    """Write forecast.csv: for each id, step ahead and test the median and an interval, in the units of the labs."""
     prob = probability("prob", prob)
+    horizon = whole("horizon", horizon)
     if posterior is not None:
         check_belongs(fit, posterior)
-    if posterior is None:
-        ahead = forecast(fit.params, cohort, horizon)
-        half = norm.ppf((1 + prob) / 2) * np.sqrt(np.diagonal(ahead.cov, axis1=-2, axis2=-1))
-        mean = np.asarray(ahead.mean)
-        low, high = mean - half, mean + half
-    else:
-        draws = posterior_forecast(jax.random.key(seed), posterior, cohort, horizon)
-        mean, (low, high) = draws.mean, draws.interval(prob)
-    mean, low, high = (np.asarray(cohort.to_units(x)) for x in (mean, low, high))
-    index = pd.MultiIndex.from_product(
-        [cohort.ids, range(1, horizon + 1), cohort.channels], names=["id", "steps_ahead", "test"]
-    )
-    hours = binned.hours * index.get_level_values("steps_ahead")
-    found = {"hours_ahead": hours, "mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()}
-    table = pd.DataFrame(found, index=index)
+    table = forecast_table(binned, fit, posterior, horizon, prob, seed)
     table.to_csv(folder / "forecast.csv")
-    say(f"forecasts of {len(cohort)} ids, {horizon} steps ahead, {prob:.0%} intervals")
+    ahead = f"{horizon} step{'s' * (horizon > 1)} of {binned.step} ahead"
+    say(f"forecasts of {len(binned.cohort)} ids, {ahead}, {prob:.0%} intervals")
     return table

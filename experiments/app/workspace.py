@@ -11,6 +11,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .options import DataOptions
+
 _begin = time.perf_counter()
 
 
@@ -80,25 +82,54 @@ def remove(folder: Path, *names: str) -> None:
         say(f"removed what was made of earlier results: {', '.join(there)}")
 
 
-def load_cohort(data, kind, id, time, test, value, tests, hours, panels, gaps):
+def load_cohort(data: Path, options: DataOptions):
     """Return the cohort of a file, in its units, and print how much was kept and dropped."""
-    from ..labs import bin_labs, read_labs
+    from ..labs import read_labs
 
-    wanted: Any = [t.strip() for t in tests.split(",") if t.strip()] or None
+    wanted: Any = _names(options.tests) or None
     if wanted and all("=" in t for t in wanted):
         wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
-    labs = read_labs(data, kind=kind, id=id, time=time, test=test, value=value, tests=wanted)
-    binned = bin_labs(labs, hours=hours, min_panels=panels, gaps=gaps)
+    columns = {name: getattr(options, name) for name in ("id", "time", "test", "value")}
+    labs = read_labs(data, kind=options.kind, tests=wanted, time_unit=options.time_unit, **columns)
+    return bin_cohort(labs, options)
+
+
+def bin_cohort(labs, options: DataOptions):
+    """Return the cohort of lab results, with the logarithms asked for, and print how much was kept and dropped."""
+    from ..labs import bin_labs
+
+    binned = bin_labs(
+        labs,
+        step=options.step,
+        hours=options.hours,
+        min_panels=options.panels,
+        gaps=options.gaps,
+    )
+    names = list(labs.tests) if options.log.strip() == "all" else _names(options.log)
+    for name in names:
+        if name not in labs.tests:
+            known = ", ".join(labs.tests)
+            raise ValueError(f"--log names {name!r}; the tests are {known}, and all is for all")
+    if names:
+        line = (
+            f"logarithms are taken of {', '.join(names)}: their forecasts are medians, and positive"
+        )
+        binned = binned._replace(cohort=binned.cohort.log(names), log=(*binned.log, line))
     for line in binned.log:
         say(line)
     return binned
 
 
-def save_source(out: Path, options: dict, cohort) -> None:
+def _names(text: str) -> list[str]:
+    """Return the names of an option that has them with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
     """Write how the data were read, so that later commands on the folder read them again in the same way."""
     from ...models.files import fingerprint, write_whole
 
-    plain = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
+    plain = {"data": str(data.absolute()), **options._asdict()}
     found = {"options": plain, "cohort": fingerprint(cohort)}
     write_whole(out / "source.json", json.dumps(found, indent=1))
 
@@ -114,10 +145,10 @@ def from_folder(folder: Path):
             f"{str(folder)!r} holds no fit; run sparse-lds fit first, with --out {folder}"
         )
     found = json.loads(source.read_text())
-    options = found["options"] | {"data": Path(found["options"]["data"])}
-    binned = load_cohort(**options)
+    data = Path(found["options"].pop("data"))
+    binned = load_cohort(data, DataOptions(**found["options"]))
     if fingerprint(binned.cohort) != found["cohort"]:
         raise ValueError(
-            f"{str(options['data'])!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
+            f"{str(data)!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
         )
     return binned._replace(cohort=binned.cohort.standardize()), load_fit(folder / "fit.json")

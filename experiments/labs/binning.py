@@ -3,61 +3,82 @@
 The log of the result says how many patients and values were kept, and why the others were dropped.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...models import Cohort
+from .durations import Duration, duration
 from .gathering import Labs
+from .spacing import advice_on_step, check_size, too_few_panels
 
 
 class Binned(NamedTuple):
     """A cohort on a regular grid of times, and how it came out of lab results."""
 
-    cohort: Cohort  # in the units of the labs
+    cohort: Cohort  # in the units of the labs; its labels have the times
     measured: np.ndarray  # (N, T, d), False where a cell was filled in or is missing
     hours: float  # of a step
     log: tuple[str, ...]  # lines that say what was read, kept and dropped, and why
+    step: str = ""  # for people, such as "8 hours" or "1 day"
 
     def __str__(self) -> str:
         return "\n".join(self.log)
 
 
 def bin_labs(
-    labs: Labs, *, hours: float = 8.0, min_panels: int = 10, gaps: str = "interpolate"
+    labs: Labs,
+    *,
+    step: Any = None,
+    hours: float | None = None,
+    min_panels: int = 10,
+    gaps: str = "interpolate",
 ) -> Binned:
     """Bin lab results into panels on a regular grid, and keep the patients with enough of them.
 
-    Bins of `hours` start at each patient's first value; a cell is the mean of the values within its bin. A panel is a
-    bin with all tests, and a patient needs `min_panels` of them. `gaps="interpolate"` fills between the first and the
-    last panel by straight lines, as the paper does; `gaps="missing"` leaves cells without a value missing, from the
-    first value to the last.
+    Bins of `step` start at each patient's first value; a cell is the mean of the values within its bin. A step is a
+    duration such as "8h" (the default), "30min", "1d", "2w" or "1y", or a number of hours; `hours` is its old name.
+    A panel is a bin with all tests, and a patient needs `min_panels` of them. `gaps="interpolate"` fills between the
+    first and the last panel by straight lines, as the paper does; `gaps="missing"` leaves cells without a value
+    missing, from the first value to the last. The cohort's labels have the time of each sequence's first bin.
     """
-    if not hours > 0:
-        raise ValueError(f"hours is {hours}; it must be positive")
+    if step is not None and hours is not None:
+        raise ValueError(f"step is {step!r} and hours is {hours!r}: give one of them, step")
+    width = duration("step", "8h" if step is None else step)
+    if hours is not None:
+        width = duration("hours", hours)
     if int(min_panels) != min_panels or min_panels < 1:
         raise ValueError(f"min_panels is {min_panels}; it must be a whole number, at least 1")
     if gaps not in ("interpolate", "missing"):
         raise ValueError(f"gaps is {gaps!r}; it must be 'interpolate' or 'missing'")
-    bins = _bins_of_values(labs, hours)
-    enough = _patients_with_panels(bins, labs, min_panels)
+    bins = _bins_of_values(labs, width.hours)
+    enough = _patients_with_panels(bins, labs, min_panels, width)
+    kept = enough[bins.patient]
+    check_size(bins.patient[kept], bins.at[kept], len(labs.tests), width, labs.clock)
     bounds = np.searchsorted(bins.patient, np.arange(len(labs.ids) + 1))
-    sequences, measured = [], []
+    sequences, measured, starts = [], [], []
     for p in np.flatnonzero(enough):
         rows = slice(bounds[p], bounds[p + 1])
-        y, seen = _sequence(bins.at[rows], bins.mean[rows], gaps)
+        begin, y, seen = _sequence(bins.at[rows], bins.mean[rows], gaps)
         sequences.append(y)
         measured.append(seen)
+        starts.append(labs.clock.time(bins.first[p] + begin * width.hours))
     log = (
-        f"bins of {hours:g} hours: {len(labs.value)} values in {len(bins.at)} bins, "
+        f"bins of {width}: {len(labs.value)} values in {len(bins.at)} bins, "
         f"{int(bins.full.sum())} of them full panels",
         f"{int(enough.sum())} of {len(enough)} ids have at least {min_panels} panels; "
         f"{int((~enough).sum())} are dropped",
-        *_log_of_cells(bins, enough, measured, hours, gaps),
+        *_log_of_cells(bins, enough, measured, gaps),
+        *_log_of_step(bins, enough, measured, width, labs),
     )
     ids = labs.ids[enough].tolist()
     cohort = Cohort.from_sequences(sequences, ids=ids, channels=list(labs.tests))
-    return Binned(cohort, _padded(measured, cohort.y.shape), float(hours), (*labs.log, *log))
+    times = {"starts": tuple(starts), "step": labs.clock.length(width.hours)}
+    labels = replace(cohort.labels, **times, time_unit=labs.clock.unit_name)
+    cohort = replace(cohort, labels=labels)
+    padded = _padded(measured, cohort.y.shape)
+    return Binned(cohort, padded, width.hours, (*labs.log, *log), str(width))
 
 
 class _Bins(NamedTuple):
@@ -66,6 +87,7 @@ class _Bins(NamedTuple):
     patient: np.ndarray  # (B,), index of the patient
     at: np.ndarray  # (B,), step of the patient's grid, counted from 0
     mean: np.ndarray  # (B, d), of the values of each test, NaN where there is none
+    first: np.ndarray  # (P,), time of each patient's first value, in hours
 
     @property
     def full(self) -> Any:
@@ -88,22 +110,20 @@ def _bins_of_values(labs: Labs, hours: float) -> _Bins:
     np.add.at(total, (bin_of, labs.test[order]), labs.value[order])
     np.add.at(count, (bin_of, labs.test[order]), 1)
     mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return _Bins(patient[new], at[new], mean)
+    return _Bins(patient[new], at[new], mean, first)
 
 
-def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int) -> Any:
+def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int, width: Duration) -> Any:
     """Tell which patients have at least `min_panels` panels, (P,); raise if there are none."""
     n_panels = np.bincount(bins.patient, bins.full, minlength=len(labs.ids))
     enough = n_panels >= min_panels
     if not enough.any():
-        raise ValueError(
-            f"no patient has {min_panels} panels with all of {', '.join(labs.tests)}; the most is {int(n_panels.max())}"
-        )
+        raise ValueError(too_few_panels(n_panels, min_panels, labs.tests, width))
     return enough
 
 
-def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[np.ndarray, np.ndarray]:
-    """Put one patient's bins on a regular grid: y (T, d), and which of its cells are measured (T, d).
+def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[int, np.ndarray, np.ndarray]:
+    """Put one patient's bins on a regular grid: its first bin, y (T, d), and which cells are measured (T, d).
 
     `at` (B,) are the steps of the bins and `mean` (B, d) their values.
     """
@@ -116,16 +136,16 @@ def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[np.ndarray, 
     measured = np.isfinite(y)
     if gaps == "interpolate":
         y = np.stack([np.interp(grid, at, x) for x in mean.T], axis=1)
-    return y, measured
+    return int(at[0]), y, measured
 
 
 def _log_of_cells(
-    bins: _Bins, enough: np.ndarray, measured: list[np.ndarray], hours: float, gaps: str
+    bins: _Bins, enough: np.ndarray, measured: list[np.ndarray], gaps: str
 ) -> list[str]:
     """Return lines on how many cells of the grid are not measured, and how many values the grid does not use."""
     steps = sum(map(len, measured))
     n_measured = int(sum(x.sum() for x in measured))
-    share = 1 - n_measured / (steps * bins.mean.shape[1])
+    share = _share_not_measured(measured)
     if gaps == "interpolate":
         log = [f"{steps} steps in all; {share:.0%} of the cells are filled by straight lines"]
         unused = int((~np.isnan(bins.mean[enough[bins.patient]])).sum()) - n_measured
@@ -135,9 +155,22 @@ def _log_of_cells(
             )
     else:
         log = [f"{steps} steps in all; {share:.0%} of the cells are empty, and left missing"]
-    if share > 0.8:
-        log.append(f"  that is most of them: are the times right, and {hours:g} hours enough?")
     return log
+
+
+def _log_of_step(
+    bins: _Bins, enough: np.ndarray, measured: list[np.ndarray], width: Duration, labs: Labs
+) -> list[str]:
+    """Return a line with a better step, where most cells of the grid are not measured."""
+    panels = bins.full & enough[bins.patient]
+    if _share_not_measured(measured) <= 0.8:
+        return []
+    return advice_on_step(bins.patient[panels], bins.at[panels], width, labs.clock)
+
+
+def _share_not_measured(measured: list[np.ndarray]) -> float:
+    """Return the share of the cells of the grid that are not measured."""
+    return 1 - sum(x.sum() for x in measured) / sum(x.size for x in measured)
 
 
 def _padded(measured: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from .durations import unit_name
 from .times import Clock, to_hours
 
 _NOT_NUMBERS = "that are not numbers"  # a reason to drop values
@@ -21,6 +22,7 @@ class Labs(NamedTuple):
     hours: np.ndarray  # (n,) float64, time on one clock
     value: np.ndarray  # (n,) float64
     log: tuple[str, ...]  # lines that say how many values were read and dropped, and why
+    clock: Clock = Clock("numbers")  # how times were written: dates, or numbers of a unit
 
     def __str__(self) -> str:
         return "\n".join(self.log)
@@ -30,15 +32,15 @@ class LabGatherer:
     """A gatherer of lab results from the chunks of one table, which counts the values that are dropped.
 
     Call one of `add_long`, `add_wide` and `add_mimic` for every chunk, and `finish` after the last. `tests` names the
-    tests to keep, in the order of the channels; None keeps all of them.
+    tests to keep, in the order of the channels; None keeps all of them. `unit` is what times count that are numbers.
     """
 
-    def __init__(self, tests: list[str] | None):
+    def __init__(self, tests: list[str] | None, unit: str = "h"):
         self.tests = list(tests or [])
         self.tests_are_given = tests is not None
         self.index_of_id: dict[Any, int] = {}
         self.parts: list[tuple[np.ndarray, ...]] = []  # (patient, test, hours, value) of each chunk
-        self.clock = Clock()
+        self.clock = Clock(unit=unit)
         self.n_rows = 0
         self.dropped: dict[str, int] = {}  # reason -> number of values
         self.texts: set[str] = set()  # examples of values that are not numbers
@@ -115,7 +117,7 @@ class LabGatherer:
             test = np.searchsorted(kept, test).astype(np.int8)
             tests = [tests[k] for k in kept]
         ids = np.array(list(self.index_of_id), dtype=object)
-        return Labs(ids, tuple(tests), patient, test, hours, value, tuple(log))
+        return Labs(ids, tuple(tests), patient, test, hours, value, tuple(log), self.clock)
 
     def _add(self, ids: Any, times: Any, test: np.ndarray, value: Any) -> None:
         """Keep the rows that have an id, a number and a time, and count the others; `test` is an index."""
@@ -178,6 +180,9 @@ class LabGatherer:
         if self.clock.day_first is not None:
             first = "day" if self.clock.day_first else "month"
             log.append(f"  dates are read with the {first} first")
+        if self.clock.unit != "h":  # which a user has asked for
+            written = "numbers of" if self.clock.kind == "numbers" else "timestamps, and not in"
+            log.append(f"  times are {written} {unit_name(self.clock.unit)}")
         for test, units in self.units.items():
             if len(units) > 1:
                 counts = ", ".join(f"{unit} ({n})" for unit, n in units.items())

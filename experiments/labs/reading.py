@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from . import durations
 from .files import column_names, read_chunks
 from .gathering import LabGatherer, Labs
 
@@ -28,6 +29,7 @@ def read_labs(
     test: str = "test",
     value: str = "value",
     tests: Tests = None,
+    time_unit: str = "h",
     chunk: int = _CHUNK,
 ) -> Labs:
     """Read lab results from a CSV (also .gz) or Parquet file.
@@ -40,33 +42,38 @@ def read_labs(
       of MCHC, MCH and MCV);
     - auto, the default, tells them apart by their columns.
 
-    `time` is a timestamp, or a number of hours. `tests` names the tests to keep, in the order of the channels; by
-    default all of them. The file is read `chunk` rows at a time, and only values that are kept stay in memory.
+    `time` is a timestamp, or a number of `time_unit`: hours (h) by default, or s, min, d, w, mo, y, where a year is
+    365.25 days. `tests` names the tests to keep, in the order of the channels; by default all of them. The file is read
+    `chunk` rows at a time, and only values that are kept stay in memory.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     if kind not in ("auto", "long", "wide", "mimic"):
         raise ValueError(f"kind is {kind!r}; it must be 'auto', 'long', 'wide' or 'mimic'")
+    unit = durations.time_unit("time_unit", time_unit)
     columns = column_names(path)
     if kind == "auto":
         kind = _kind_of_table(columns, test, value)
     if kind == "mimic":
-        layout = _mimic_layout(path.name, columns, tests)
+        layout = _mimic_layout(path.name, columns, tests, unit)
     elif kind == "long":
-        layout = _long_layout(path.name, columns, (id, time, test, value), tests)
+        layout = _long_layout(path.name, columns, (id, time, test, value), tests, unit)
     else:
-        layout = _wide_layout(path.name, columns, (id, time), tests)
+        layout = _wide_layout(path.name, columns, (id, time), tests, unit)
     for frame in read_chunks(path, layout.columns, chunk, layout.text):
         layout.add(frame)
     return layout.gatherer.finish(path.name, kind)
 
 
 def labs_from_frame(
-    frame: pd.DataFrame, *, id="id", time="time", test="test", value="value"
+    frame: pd.DataFrame, *, id="id", time="time", test="test", value="value", time_unit="h"
 ) -> Labs:
-    """Return the lab results of a table in memory with a row for each value; the arguments name its columns."""
-    gatherer = LabGatherer(None)
+    """Return the lab results of a table in memory with a row for each value; the arguments name its columns.
+
+    Times that are numbers count `time_unit`, see `read_labs`.
+    """
+    gatherer = LabGatherer(None, durations.time_unit("time_unit", time_unit))
     gatherer.add_long(frame, id, time, test, value)
     return gatherer.finish("the table", "long")
 
@@ -88,27 +95,29 @@ def _kind_of_table(columns: list[str], test: str, value: str) -> str:
 
 
 def _long_layout(
-    name: str, columns: list[str], named: tuple[str, str, str, str], tests: Tests
+    name: str, columns: list[str], named: tuple[str, str, str, str], tests: Tests, unit: str
 ) -> _Layout:
     """Return the layout of a table with a row for each value; `named` are its columns of ids, times, tests, values."""
     id, time, test, value = named
     _require_columns(name, columns, named)
-    gatherer = _gatherer_of(tests)
+    gatherer = _gatherer_of(tests, unit)
     add = partial(gatherer.add_long, id=id, time=time, test=test, value=value)
     return _Layout([*named], [id, test], gatherer, add)
 
 
-def _wide_layout(name: str, columns: list[str], named: tuple[str, str], tests: Tests) -> _Layout:
+def _wide_layout(
+    name: str, columns: list[str], named: tuple[str, str], tests: Tests, unit: str
+) -> _Layout:
     """Return the layout of a table with a row for each panel; `named` are its columns of ids and times."""
     id, time = named
     _require_columns(name, columns, [id, time, *(tests or ())])
     measured = list(tests or [c for c in columns if c not in named])
-    gatherer = _gatherer_of(tests)
+    gatherer = _gatherer_of(tests, unit)
     add = partial(gatherer.add_wide, id=id, time=time, measured=measured)
     return _Layout([id, time, *measured], [id], gatherer, add)
 
 
-def _mimic_layout(name: str, columns: list[str], tests: Tests) -> _Layout:
+def _mimic_layout(name: str, columns: list[str], tests: Tests, unit: str) -> _Layout:
     """Return the layout of MIMIC's `labevents`, whose columns are in upper case (III) or in lower case (IV)."""
     of_file = {c.lower(): c for c in columns}
     needed = {k: of_file.get(k, k) for k in ("hadm_id", "itemid", "charttime", "valuenum")}
@@ -117,14 +126,14 @@ def _mimic_layout(name: str, columns: list[str], tests: Tests) -> _Layout:
     if not isinstance(items, Mapping):
         raise ValueError("tests of a MIMIC table must map itemids to names, {51249: 'MCHC', …}")
     used = needed | {k: of_file[k] for k in ("value", "valueuom") if k in of_file}
-    gatherer = LabGatherer(list(dict.fromkeys(items.values())))
+    gatherer = LabGatherer(list(dict.fromkeys(items.values())), unit)
     add = partial(gatherer.add_mimic, columns=used, items=items)
     return _Layout(list(used.values()), [], gatherer, add)
 
 
-def _gatherer_of(tests: Tests) -> LabGatherer:
+def _gatherer_of(tests: Tests, unit: str) -> LabGatherer:
     """Return a gatherer of these tests, or of all tests for None."""
-    return LabGatherer(None if tests is None else [str(t) for t in tests])
+    return LabGatherer(None if tests is None else [str(t) for t in tests], unit)
 
 
 def _require_columns(name: str, columns: list[str], needed: Iterable[Any]) -> None:

@@ -55,3 +55,20 @@ def test_errors_by_a_slow_road(small_cohort, gaps):
         )
         < 0.01
     )
+
+
+def test_errors_in_units_are_differences_in_units(small_cohort):
+    """Channel by channel, with logarithms or not: of the values that a user would write down."""
+    cohort = small_cohort(N=5, gaps=0.2)
+    positive = Cohort.from_sequences([np.exp(x) for x in cohort.sequences()])
+    for logs in ([], ["y1"]):
+        test = positive.log(logs).standardize()
+        tasks = make_tasks(test, 0)
+        stored = last_value(test, tasks)
+        gaps = []
+        for k, (n, _, phi) in enumerate(zip(*tasks, strict=True)):
+            x = stored[k] * test.labels.scale + test.labels.shift
+            x = [np.exp(v) if name in logs else v for name, v in zip(test.channels, x, strict=True)]
+            gaps.append(np.abs(positive.sequence(n)[phi - 1] - x))
+        errors = evaluate(last_value, test, repetitions=1)
+        np.testing.assert_allclose(errors.amae_units[0], np.nanmean(gaps, axis=0), rtol=1e-9)

@@ -1,5 +1,6 @@
 """The command line: its commands in turn, the files that they write, and its error messages."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
 from sparse_lds.experiments.app.cli import app
@@ -31,11 +33,14 @@ def test_the_commands_in_turn(tmp_path, frame):
     call("compare", out)
     call("forecast", out, "--horizon", 3)
     table = pd.read_csv(out / "forecast.csv")
-    columns = ["id", "steps_ahead", "test", "hours_ahead", "mean", "low", "high"]
+    columns = ["id", "steps_ahead", "test", "hours_ahead", "last_time", "time"]
+    columns += ["median", "low", "high"]
     assert list(table.columns) == columns
     assert (table["hours_ahead"] == 8 * table["steps_ahead"]).all()
     assert table["test"].nunique() == 3 and (table["low"] < table["high"]).all()
-    assert 20 < table.loc[table["test"] == "MCH", "mean"].mean() < 40  # in units, not standardised
+    assert (
+        20 < table.loc[table["test"] == "MCH", "median"].mean() < 40
+    )  # in units, not standardised
     page = (out / "report.html").read_text()
     assert (
         page.count("data:image/png;base64") == len(list(out.glob("*.png"))) >= 4
@@ -61,6 +66,62 @@ def test_states_that_are_tests_have_their_names(tmp_path, frame):
     assert fit.constraints == Constraints.levels() and fit.n_iter <= 50
 
 
+def skewed(first):
+    """Two positive and skewed tests of a few patients, each 30 days; `first` + days is the time."""
+    rng = np.random.default_rng(5)
+    rows = [
+        (f"p{n}", 30 * t, test, np.exp(rng.normal(n % 3 - 1, 1)))
+        for n in range(8)
+        for t in range(10 + n % 3)
+        for test in ("CREA", "CRP")
+    ]
+    frame = pd.DataFrame(rows, columns=["id", "time", "test", "value"])
+    return frame.assign(time=first + frame["time"] * (1 if first == 0 else pd.Timedelta(days=1)))
+
+
+@pytest.mark.parametrize("first", [0, pd.Timestamp("2020-01-01")], ids=["days", "dates"])
+def test_logarithms_keep_forecasts_positive_and_times_are_the_files(tmp_path, first):
+    """With --log no bound is negative, without it some are; later commands know of log, step and unit."""
+    file, run = tmp_path / "labs.csv", CliRunner()
+    skewed(first).to_csv(file, index=False)
+    lowest = {}
+    for log in ("", "CREA", "all"):
+        out = tmp_path / f"out {log}"
+        options = ["--time-unit", "d", "--step", "30d", "--log", log, "--out", out]
+        fit = ["fit", file, "--levels", "--beta", 1, "--max-iter", 30, "--starts", 1, *options]
+        for args in (fit, ["forecast", out, "--horizon", 2]):
+            result = run.invoke(app, [str(a) for a in args])
+            assert result.exit_code == 0, result.output
+            assert "bins of 30 days" in result.output and "hours" not in result.output
+            assert ("logarithms are taken of CREA" in result.output) == bool(log)
+        table = pd.read_csv(out / "forecast.csv")
+        assert ((table["low"] < table["median"]) & (table["median"] < table["high"])).all()
+        lowest[log] = table.groupby("test")["low"].min()
+        last = skewed(first).groupby("id")["time"].max()[table["id"]].reset_index(drop=True)
+        later = last + 30 * table["steps_ahead"] * (pd.Timedelta(days=1) if first else 1)
+        for column, wanted in (("last_time", last), ("time", later)):
+            found = pd.to_datetime(table[column]) if first else table[column]
+            assert (found == wanted).all()
+    assert (lowest[""] < 0).all() and (lowest["all"] > 0).all()
+    assert lowest["CREA"]["CREA"] > 0 > lowest["CREA"]["CRP"]
+
+
+def test_folders_of_earlier_versions_are_read(tmp_path, frame):
+    """A source.json of 0.1 has hours, and nothing of steps, units and logarithms; --hours still works."""
+    file, out = tmp_path / "labs.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    run = CliRunner()
+    fit = ["fit", file, "--states", 1, "--beta", 5, "--max-iter", 5, "--hours", 12, "--out", out]
+    result = run.invoke(app, [str(a) for a in fit])
+    assert result.exit_code == 0 and "bins of 12 hours" in result.output, result.output
+    source = json.loads((out / "source.json").read_text())
+    for name in ("step", "time_unit", "log"):
+        source["options"].pop(name)
+    (out / "source.json").write_text(json.dumps(source))
+    result = run.invoke(app, ["forecast", str(out), "--horizon", "2"])
+    assert result.exit_code == 0 and "2 steps of 12 hours ahead" in result.output, result.output
+
+
 def test_the_command_line_says_what_is_wrong(tmp_path, frame):
     file, one = tmp_path / "labs.csv", tmp_path / "one.csv"
     frame.to_csv(file, index=False)
@@ -71,6 +132,10 @@ def test_the_command_line_says_what_is_wrong(tmp_path, frame):
         ("fit", str(file), "--value", "result", "--kind", "long"): "no column 'result'",
         ("fit", str(file), "--tests", "MCH,XYZ"): "no value of test 'XYZ'",
         ("fit", str(file), "--panels", "999"): "no patient has 999 panels",
+        ("fit", str(file), "--step", "1d", "--hours", "24"): "step is '1d' and hours is 24.0",
+        ("fit", str(file), "--step", "5m"): "write min for minutes",
+        ("path", str(file), "--time-unit", "eon"): "time_unit is 'eon'",
+        ("table1", "--log", "MCH,CRP"): "--log names 'CRP'; the tests are MCH, MCHC, MCV",
         ("fit", str(file), "--beta", "much"): "must be a number or auto",
         ("fit", str(file), "--states", "0"): "greater than or equal",
         ("fit", str(one)): "there are 1: give a number in --beta",
@@ -83,6 +148,10 @@ def test_the_command_line_says_what_is_wrong(tmp_path, frame):
         assert result.exit_code == 2 and message in result.output, result.output
         assert "Traceback" not in result.output
     assert run.invoke(app, ["--version"]).output == f"sparse-lds {version('sparse-lds')}\n"
+    for command in ("fit", "path", "table1"):
+        said = run.invoke(app, [command, "--help"]).output
+        assert all(name in said for name in ("--step", "--time-unit", "--log", "--panels"))
+        assert "--hours" not in said and "--options" not in said
     for command in ("demo", "fit", "path", "posterior", "compare", "forecast", "table1"):
         assert f"Example: sparse-lds {command}" in run.invoke(app, [command, "--help"]).output
 

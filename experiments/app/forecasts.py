@@ -1,0 +1,77 @@
+"""The table of forecasts: for each patient, step ahead and test a median and an interval, with their times."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from ...inference import FitResult, posterior_forecast
+from ...models import Cohort, forecast
+from ..labs import Binned
+
+
+def forecast_table(
+    binned: Binned, fit: FitResult, posterior: Any | None, horizon: int, prob: float, seed: int
+) -> pd.DataFrame:
+    """Return medians and intervals of the next steps of all patients, in the units and times of their file.
+
+    Without a posterior they are those of the fit's parameters. `last_time` is the begin of the last bin with a value,
+    `time` that of the bin that is forecast.
+    """
+    cohort = binned.cohort
+    tail = (1 - prob) / 2
+    levels = np.array([0.5, tail, 1 - tail])
+    if posterior is None:
+        found = _quantiles_of_fit(fit, cohort, horizon, levels)
+    else:
+        found = _quantiles_of_draws(posterior, cohort, horizon, levels, seed)
+    index = pd.MultiIndex.from_product(
+        [cohort.ids, range(1, horizon + 1), cohort.channels], names=["id", "steps_ahead", "test"]
+    )
+    times = {"hours_ahead": binned.hours * index.get_level_values("steps_ahead")}
+    times |= _times(cohort, horizon)
+    values = {name: _rounded(x) for name, x in zip(("median", "low", "high"), found, strict=True)}
+    return pd.DataFrame(times | values, index=index)
+
+
+def _quantiles_of_fit(
+    fit: FitResult, cohort: Cohort, horizon: int, levels: np.ndarray
+) -> np.ndarray:
+    """Return quantiles (levels, N, horizon, d) given the fit's parameters: those of a Gaussian, in units."""
+    ahead = forecast(fit.params, cohort, horizon)
+    sd = np.sqrt(np.diagonal(np.asarray(ahead.cov), axis1=-2, axis2=-1))
+    z = norm.ppf(levels)[:, None, None, None]
+    return np.asarray(cohort.to_units(np.asarray(ahead.mean) + z * sd))
+
+
+def _quantiles_of_draws(
+    posterior: Any, cohort: Cohort, horizon: int, levels: np.ndarray, seed: int
+) -> np.ndarray:
+    """Return quantiles (levels, N, horizon, d) of the posterior's draws in units."""
+    ahead = posterior_forecast(jax.random.key(seed), posterior, cohort, horizon)
+    return np.quantile(np.asarray(cohort.to_units(ahead.draws)), levels, axis=0)
+
+
+def _times(cohort: Cohort, horizon: int) -> dict[str, Any]:
+    """Return the columns `last_time` and `time`, a value for each patient, step ahead and test."""
+    labels, inside = cohort.labels, [np.isfinite(x).any(1) for x in cohort.sequences()]
+    last = [int(max(np.flatnonzero(seen), default=0)) for seen in inside]  # step with a value
+    rows = [
+        (labels.time_of(n, last[n]), labels.time_of(n, cohort.lengths[n] - 1 + ahead))
+        for n in range(len(cohort))
+        for ahead in range(1, horizon + 1)
+    ]
+    columns = {}
+    for name, times in zip(("last_time", "time"), zip(*rows, strict=True), strict=True):
+        column = pd.Series(times)
+        if column.dtype.kind == "f":
+            column = column.round(9)  # 0.1 + 0.2 is 0.30000000000000004
+        columns[name] = column.repeat(cohort.n_channels).array
+    return columns
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    """Return all values with six significant digits."""
+    return [float(f"{x:.6g}") for x in np.ravel(values)]
