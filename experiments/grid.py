@@ -216,7 +216,7 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
         found |= {
             "nonzero": int((~fit.zeros).sum()),
             "effective_states": len(effective_states(fit.moving)),
-            "bic": float(bic(fit, len(train))),
+            "bic": float(bic(fit, train)),
             "converged": bool(fit.converged),
             "reason": fit.reason,
             "A": A.tolist(),

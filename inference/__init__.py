@@ -10,11 +10,14 @@ from .posterior.forecast import posterior_forecast
 from .posterior.sample import sample_posterior
 from .proximal import beta_max
 from .result import FitResult, Stop
+from .selection.candidates import Candidate, hidden_candidates, level_candidates
 from .selection.cross_validation import Selection, select
+from .selection.forecast_error import forecast_errors
 from .selection.path import Path, effective_states, regularization_path, scaled_beta
 from .selection.stability import stability_selection
 
 __all__ = [
+    "Candidate",
     "Comparison",
     "Constraints",
     "FitResult",
@@ -28,8 +31,11 @@ __all__ = [
     "effective_states",
     "fit_em",
     "fit_map",
+    "forecast_errors",
+    "hidden_candidates",
     "identifiability_report",
     "initial_params",
+    "level_candidates",
     "posterior_forecast",
     "regularization_path",
     "relaxed_fit",

@@ -49,6 +49,7 @@ class Climb(NamedTuple):
     objective: tuple[float, ...]  # after each iteration
     steps: dict[str, int]  # how many of each kind
     next_em: int  # EM iterations in the next run
+    tried: bool = False  # whether quasi-Newton steps were tried
 
     def left(self, options: Options) -> int:
         """Return the number of iterations that may still be taken."""
@@ -89,7 +90,8 @@ def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
     n = min(now.next_em, now.left(options))
     point, trace, k = run(now.point, now.problem, options.constraints, n, options.tol)
     values = np.asarray(trace)[: int(k)].tolist()
-    tell(len(values), values[-1], float(point.residual))
+    if values:  # none where the conditions hold already
+        tell(len(values), values[-1], float(point.residual))
     return now.counted("em", values, point=point)
 
 
@@ -97,8 +99,9 @@ def stop(now: Climb, options: Options) -> Stop | None:
     """Return the reason to stop after a run of EM, or None to go on."""
     if not np.isfinite(float(now.point.objective)):
         return Stop.NOT_FINITE
-    only_begun = options.warm and not now.steps["quasi-newton"]  # EM is slow, and looks settled
-    if float(now.point.residual) <= options.tol and not (only_begun and options.accelerate):
+    # near an optimum EM is so slow that it looks settled: a warm start goes on to quasi-Newton steps first
+    settled = now.tried or not (options.warm and options.accelerate)
+    if float(now.point.residual) <= options.tol and settled:
         return Stop.TOLERANCE
     if now.left(options) <= 0:
         return Stop.MAX_ITER
@@ -117,7 +120,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         point.params, point.stats, problem.prior, problem.priors, problem.floors, constraints
     )
     if chart is None:
-        return now._replace(next_em=_CHUNK), False
+        return now._replace(next_em=_CHUNK, tried=True), False
     residual = float(point.residual)
     found = quasi_newton(
         chart,
@@ -130,7 +133,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
     if found.params is not None:
         point = unevaluated(found.params)._replace(residual=point.residual)
     next_em = _BETWEEN if len(found.objective) > 1 else _CHUNK
-    now = now.counted("quasi-newton", found.objective, point=point, next_em=next_em)
+    now = now.counted("quasi-newton", found.objective, point=point, next_em=next_em, tried=True)
     return now, found.interrupted
 
 

@@ -1,163 +1,275 @@
-"""The choice of β and the number of states by cross-validation over sequences."""
+"""The choice of β, and of the structure of a model, by cross-validation over sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, LDSParams, Penalty, forecast, log_likelihood
+from ...models import Cohort, Penalty
 from ...models.arguments import whole
 from ..result import FitResult
+from .candidates import Candidate, given_candidates
+from .held_out import RULES, HeldOut, rule_named, scores
 from .path import Path, effective_states, regularization_path, scaled_beta
+
+_EXTENSIONS = 2  # times that a grid is continued to smaller β, where the best is its smallest
 
 
 class Choice(NamedTuple):
-    """A number of states and a β."""
+    """A number of states, a β, and the name of the structure."""
 
     n_states: int
     beta: float
+    candidate: str = ""
 
 
 class Selection(NamedTuple):
     """The result of cross-validation, with the chosen model fitted to the whole cohort."""
 
-    table: pd.DataFrame  # one row for each (n_states, beta)
-    one_se: Choice  # sparsest within one standard error of the best density: the default
-    best_density: Choice  # largest held-out log predictive density
-    best_error: Choice  # least held-out forecast error
-    best_bic: Choice  # least BIC on the support
-    fit: FitResult  # at `one_se`
+    table: pd.DataFrame  # one row for each structure and β
+    held_out: HeldOut  # the scores behind it, a row for each of the table's, a column a sequence
+    rule: str  # which of the choices `fit` is
+    fit: FitResult
+    candidates: tuple[Candidate, ...]
+
+    def choice(self, rule: str) -> Choice:
+        """Return the choice by a rule: best_density, best_error, one_se or best_bic."""
+        row = self.table.iloc[rule_named(rule)(self.table, self.held_out)]
+        return Choice(int(row["n_states"]), float(row["beta"]), str(row["candidate"]))
+
+    @property
+    def best_density(self) -> Choice:
+        """The choice with the largest held-out log predictive density."""
+        return self.choice("best_density")
+
+    @property
+    def best_error(self) -> Choice:
+        """The choice with the least held-out forecast error."""
+        return self.choice("best_error")
+
+    @property
+    def one_se(self) -> Choice:
+        """The sparsest choice within one standard error of the best density."""
+        return self.choice("one_se")
+
+    @property
+    def best_bic(self) -> Choice:
+        """The choice with the least BIC."""
+        return self.choice("best_bic")
+
+    def honest_rows(self, rule: str | None = None) -> np.ndarray:
+        """Return the row of the table that the rule would choose without the fold of each sequence, (N,).
+
+        Scores at these rows do not profit from the choice: `held_out.error[rows, range(N)]` is what forecasts of new
+        sequences are to be expected to have.
+        """
+        chosen, rows = rule_named(rule or self.rule), np.zeros(len(self.held_out.fold), int)
+        for k in np.unique(self.held_out.fold):
+            others = self.held_out.fold != k
+            rows[~others] = chosen(self.table, self.held_out, others)
+        return rows
 
 
 def select(
     cohort: Cohort,
-    n_states: int | Sequence[int],
+    n_states: int | Sequence[int] | None = None,
     prior: Penalty | None = None,
     *,
+    candidates: Sequence[Candidate] | None = None,
+    rule: str = "best_density",
     betas: Sequence[float] | np.ndarray | None = None,
     n_betas: int = 10,
-    n_folds: int = 5,
+    n_folds: int | None = None,
     seed: int = 0,
     progress: bool = False,
     **options: Any,
 ) -> Selection:
-    """Cross-validate over sequences, for every number of states and every β of a path.
+    """Cross-validate over sequences, for every structure and every β of a path.
 
-    Density is the log predictive density of a held-out sequence, for each observed cell; error the mean absolute error
-    of forecasts of its second half, given its first, in the cohort's units. Both are means over folds, with standard
-    errors. A β of the table is one for the whole cohort: fits to parts of the cohort take theirs from `scaled_beta`.
-    The one-standard-error rule takes the fewest nonzero entries of A whose density is within one standard
-    error of the best; among equals the fewest states, then the largest density. Takes the options of
-    `regularization_path`. Ctrl-C returns the result over the numbers of states that are done.
+    Structures are given by `n_states` (one number or several), `prior` and the constraints among the options, or as
+    `candidates` (see `level_candidates` and `hidden_candidates`).
+
+    - Density is the log predictive density of held-out sequences, for one value; error the mean absolute error of all
+      their forecasts (see forecast_error.py), in units of the channels' standard deviations.
+    - `rule` says which model `fit` is: "best_density", for prediction, the default; "best_error", for point forecasts;
+      "one_se", the fewest nonzero entries of A whose density is within one standard error of the best, that of the
+      paired difference; "best_bic". The result has the choice of each.
+    - `n_folds` is by default the number of sequences up to 12 (leave-one-out), then 10, from 100 sequences on 5.
+    - A β of the table is one for the whole cohort: fits to parts of it take theirs from `scaled_beta`. Where the rule
+      chooses the smallest β of a grid, the grid is continued.
+
+    Takes the options of `regularization_path`. Ctrl-C returns the result over the structures that are done.
     """
-    sizes = [n_states] if isinstance(n_states, int | np.integer) else list(n_states)
-    n_folds = whole("n_folds", n_folds, 2, len(cohort))
-    fold = np.random.default_rng(seed).permutation(len(cohort)) % n_folds
-    n_values = n_betas if betas is None else len(betas)
-    rows, fits = [], {}
-    with tqdm(
-        total=len(sizes) * (n_folds + 1), disable=not progress, desc="select", unit="path"
-    ) as bar:
-        for l in sizes:
-            path = regularization_path(cohort, l, prior, betas=betas, n_betas=n_betas, **options)
-            if len(path.betas) < n_values:  # Ctrl-C
+    chosen = rule_named(rule)
+    if candidates is None:
+        if n_states is None:
+            raise ValueError("n_states is None; give it, or candidates")
+        candidates = given_candidates(n_states, prior, options)
+    elif n_states is not None or prior is not None:
+        raise ValueError(
+            "candidates is given, and n_states or prior besides; give one or the other"
+        )
+    fold = _folds(cohort, n_folds, seed)
+    work = _Work(cohort, fold, betas, n_betas, options)
+    parts: list[_Part] = []
+    with tqdm(disable=not progress, desc="select", unit="path") as bar:
+        bar.reset(len(candidates) * (fold.max() + 2))
+        for candidate in candidates:
+            part = _cross_validated(work, candidate, None, bar)
+            for _ in range(
+                _EXTENSIONS
+            ):  # while the smallest β of this structure is the best of all
+                table, found = _joined([*parts, part], work) if part else (None, None)
+                if betas is not None or table is None or found is None:
+                    break
+                row = chosen(table, found)
+                last = table.index[table["candidate"] == candidate.name]
+                if row != table.loc[last, "beta"].idxmin():
+                    break
+                bar.total += fold.max() + 2
+                more = _cross_validated(work, candidate, _continued(part.path.betas), bar)
+                part = part.joined(more) if more else part
+                if more is None:
+                    break
+            if part is None:  # Ctrl-C
                 break
-            bar.update()
-            scores = _scores(cohort, l, prior, path.betas, fold, options, bar)
-            if scores is None:
-                break
-            rows += _rows(path, *scores, cohort)
-            fits |= {(l, beta): fit for beta, fit in zip(path.betas, path.fits, strict=True)}
-    if not rows:
-        raise KeyboardInterrupt("interrupted before the first number of states was done")
-    return _choose(pd.DataFrame(rows), fits)
+            parts.append(part)
+    if not parts:
+        raise KeyboardInterrupt("interrupted before the first structure was done")
+    table, found = _joined(parts, work)
+    fits = [fit for part in parts for fit in part.path.fits]
+    return Selection(table, found, rule, fits[chosen(table, found)], tuple(candidates))
 
 
-def _scores(
-    cohort: Cohort,
-    l: int,
-    prior: Penalty | None,
-    betas: np.ndarray,
-    fold: np.ndarray,
-    options: Any,
-    bar: Any,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return density and error of every fold and β, (folds, betas); None after Ctrl-C."""
-    density, error = np.full((2, fold.max() + 1, len(betas)), np.nan)
+class _Work(NamedTuple):
+    """What all structures are judged on, and how."""
+
+    cohort: Cohort
+    fold: np.ndarray
+    betas: Any
+    n_betas: int
+    options: dict[str, Any]
+
+
+class _Part(NamedTuple):
+    """The path of one structure, and the scores of its models, (betas, N)."""
+
+    candidate: Candidate
+    path: Path
+    density: np.ndarray
+    error: np.ndarray
+
+    def joined(self, more: "_Part") -> "_Part":
+        """Return the part with the smaller β of another one added."""
+        path = Path(np.append(self.path.betas, more.path.betas), self.path.fits + more.path.fits)
+        stacked = (np.concatenate(x) for x in zip(self[2:], more[2:], strict=True))
+        return _Part(self.candidate, path, *stacked)
+
+
+def _folds(cohort: Cohort, n_folds: int | None, seed: int) -> np.ndarray:
+    """Return the fold of each sequence, (N,)."""
+    N = len(cohort)
+    if N < 2:
+        raise ValueError(
+            "the cohort has one sequence, and none to hold out: give beta, or cut the sequence into several"
+        )
+    if n_folds is None:
+        n_folds = N if N <= 12 else 10 if N < 100 else 5
+    n_folds = whole("n_folds", n_folds, 2, N)
+    return np.random.default_rng(seed).permutation(N) % n_folds
+
+
+def _continued(betas: np.ndarray) -> np.ndarray:
+    """Return three smaller β, at the distance of the grid's last two."""
+    ratio = betas[-1] / betas[-2]
+    return betas[-1] * ratio ** np.arange(1, 4)
+
+
+def _cross_validated(work: _Work, candidate: Candidate, betas: Any, bar: Any) -> _Part | None:
+    """Return the path of a structure and the scores of held-out sequences; None after Ctrl-C."""
+    cohort, fold = work.cohort, work.fold
+    betas = work.betas if betas is None else betas
+    n = work.n_betas if betas is None else len(betas)
+    options = {**work.options, "constraints": candidate.constraints}
+    path = regularization_path(
+        cohort, candidate.n_states, candidate.prior, betas=betas, n_betas=n, **options
+    )
+    bar.update()
+    density, error = np.full((2, len(path.betas), len(cohort)), np.nan)
+    scale = _scale(cohort)
     for k in range(fold.max() + 1):
-        part = cohort.take(fold != k)
-        there = scaled_beta(betas, cohort, part)
-        path = regularization_path(part, l, prior, betas=there, **options)
-        if len(path.fits) < len(betas):
+        held = fold == k
+        there = scaled_beta(path.betas, cohort, cohort.take(~held))
+        part = regularization_path(
+            cohort,
+            candidate.n_states,
+            candidate.prior,
+            betas=there,
+            weights=~held,
+            **options,
+        )
+        if len(part.fits) < n:
             return None
-        for i, fit in enumerate(path.fits):
-            density[k, i], error[k, i] = _held_out(fit.params, cohort, fold == k)
+        for i, fit in enumerate(part.fits):
+            density[i, held], error[i, held] = scores(fit.params, cohort, held, scale)
         bar.update()
-    return density, error
+    return _Part(candidate, path, density, error) if len(path.betas) == n else None
 
 
-def _rows(
-    path: Path, density: np.ndarray, error: np.ndarray, cohort: Cohort
-) -> list[dict[str, Any]]:
-    """Return a row of the table for each β of a path."""
-    root = np.sqrt(len(density))
-    return [
-        {
-            "n_states": fit.n_states,
+def _scale(cohort: Cohort) -> np.ndarray:
+    """Return the standard deviation of each channel's observed values, (d,); 1 for a constant one."""
+    y, mask = np.asarray(cohort.y), np.asarray(cohort.mask)
+    sd = np.array([y[..., j][mask[..., j]].std() for j in range(y.shape[-1])])
+    return np.where(sd > 0, sd, 1.0)
+
+
+def _joined(parts: list[_Part], work: _Work) -> tuple[pd.DataFrame, HeldOut]:
+    """Return the table and the scores of all structures so far."""
+    cells = np.asarray(work.cohort.mask).sum((1, 2)).astype(float)
+    found = HeldOut(
+        np.concatenate([part.density for part in parts]),
+        np.concatenate([part.error for part in parts]),
+        cells,
+        work.fold,
+    )
+    table = pd.DataFrame([row for part in parts for row in _rows(part, work.cohort)])
+    density_gap = found.density_gaps(RULES["best_density"](table, found))
+    error_gap = found.error_gaps(RULES["best_error"](table, found))
+    root = np.sqrt(np.isfinite(found.error).sum(1))
+    columns = {
+        "density": found.densities(),
+        "density_gap": density_gap[0],  # below the best of all rows
+        "density_gap_se": density_gap[1],
+        "error": found.errors(),
+        "error_se": np.nanstd(found.error, axis=1, ddof=1) / root,
+        "error_gap": error_gap[0],  # above the best of all rows
+        "error_gap_se": error_gap[1],
+    }
+    return table.assign(**columns), found
+
+
+def _rows(part: _Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each fit of a path."""
+    for beta, fit in zip(part.path.betas, part.path.fits, strict=True):
+        yield {
+            "candidate": part.candidate.name,
+            "n_states": part.candidate.n_states,
             "beta": beta,
-            "density": density[:, i].mean(),
-            "density_se": density[:, i].std(ddof=1) / root,
-            "error": error[:, i].mean(),
-            "error_se": error[:, i].std(ddof=1) / root,
-            "bic": bic(fit, len(cohort)),
+            "bic": bic(fit, cohort),
             "nonzero": int((~fit.zeros).sum()),
             "effective_states": len(effective_states(fit.moving)),
         }
-        for i, (beta, fit) in enumerate(zip(path.betas, path.fits, strict=True))
-    ]
 
 
-def _choose(table: pd.DataFrame, fits: dict[tuple[int, float], FitResult]) -> Selection:
-    """Return the choice by each criterion, and the fit at the default one."""
-    best = table.loc[table["density"].idxmax()]
-    near = table[table["density"] >= best["density"] - best["density_se"]]
-    near = near.iloc[np.lexsort((-near["density"], near["n_states"], near["nonzero"]))]
+def bic(fit: FitResult, cohort: Cohort) -> float:
+    """Return -2 log-likelihood + log n for each entry of A that is not zero and each other free parameter.
 
-    def choice(row) -> Choice:
-        return Choice(int(row["n_states"]), float(row["beta"]))
-
-    one_se = choice(near.iloc[0])
-    return Selection(
-        table,
-        one_se,
-        choice(best),
-        choice(table.loc[table["error"].idxmin()]),
-        choice(table.loc[table["bic"].idxmin()]),
-        fits[one_se],
-    )
-
-
-def _held_out(params: LDSParams, cohort: Cohort, held: np.ndarray) -> tuple[float, float]:
-    """Return the log predictive density for each cell, and the forecast error, of the sequences held out.
-
-    The whole cohort is evaluated, since its shape is the same for every fold and nothing is compiled anew.
+    n is the number of steps with an observation: a sequence adds to what is known of A with every step.
     """
-    cells = np.asarray(cohort.mask)[held].sum()
-    density = float(np.asarray(log_likelihood(params, cohort))[held].sum()) / cells
-    half = np.asarray(cohort.lengths) // 2
-    horizon = int((np.asarray(cohort.lengths) - half).max())
-    mean = np.asarray(forecast(params, cohort, horizon, given=half).mean)
-    n = np.arange(len(cohort))[:, None]
-    wanted = cohort.values_at(n, half[:, None] + np.arange(horizon))  # (N, horizon, d)
-    gap = np.abs(cohort.to_units(mean) - cohort.to_units(wanted))[held]
-    return density, float(np.nanmean(gap)) if np.isfinite(gap).any() else float("nan")
-
-
-def bic(fit: FitResult, N: int) -> float:
-    """Return -2 log-likelihood + log N for each entry of A that is not zero and each other free parameter."""
+    n = int(np.asarray(cohort.mask).any(2).sum())
     free = fit.constraints.n_parameters(fit.params)
     if fit.constraints.free("A"):
         free += int((~fit.zeros).sum())
-    return -2 * fit.log_likelihood + np.log(N) * free
+    return -2 * fit.log_likelihood + np.log(n) * free

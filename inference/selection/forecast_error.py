@@ -14,14 +14,17 @@ def forecast_errors(params: LDSParams, cohort: Cohort) -> np.ndarray:
     In the units that the cohort stores; NaN for a sequence with no value after its first step.
     """
     predicted = np.asarray(kalman_filter(params, cohort).predicted_mean)
-    return errors_of_states(predicted, np.asarray(params.A), np.asarray(params.C), cohort)
+    A, C = np.asarray(params.A), np.asarray(params.C)
+    return errors_of_states(predicted, A, C, np.asarray(cohort.y), np.asarray(cohort.mask))
 
 
 def errors_of_states(
-    predicted: np.ndarray, A: np.ndarray, C: np.ndarray, cohort: Cohort
+    predicted: np.ndarray, A: np.ndarray, C: np.ndarray, y: np.ndarray, mask: np.ndarray
 ) -> np.ndarray:
-    """Return the errors, (N,), of forecasts from predicted states (N, T + 1, l): E[z_{t+1} | y_{1:t}] at each t."""
-    y, mask = np.asarray(cohort.y), np.asarray(cohort.mask)
+    """Return the errors, (N,), of forecasts from predicted states (N, T + 1, l): E[z_{t+1} | y_{1:t}] at each t.
+
+    y and mask are (N, T, d): the values, and which of them were observed.
+    """
     T = y.shape[1]
     total, count = np.zeros(len(y)), np.zeros(len(y))
     z = predicted[:, 1:T]

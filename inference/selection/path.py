@@ -76,6 +76,7 @@ def regularization_path(
     smallest: float = 1e-3,
     betas: Sequence[float] | np.ndarray | None = None,
     init: LDSParams | str | None = None,
+    warm: bool | None = None,
     max_iter: int = 500,
     progress: bool = False,
     **options: Any,
@@ -87,10 +88,11 @@ def regularization_path(
     A = 0 is optimal, with the other parameters fitted to A = 0, down to `smallest` times that, unless `betas` gives
     the grid. Takes the options of `fit_map`. Ctrl-C returns the fits that are done.
 
-    Every fit begins at `init`, and not where the fit at the next β ended, as is usual for convex problems: at the end
-    of a fit, noise may be singular and entries of A zero, and EM leaves such a point slowly or not at all. Started at
-    their neighbours, from the smallest β up or from the largest down, fits were seen to take longer and to end up to a
-    thousand nats lower.
+    `warm`: fits begin where the fit at the next smaller β ended, from the smallest β up, and only the first of them
+    at `init`; by default where `priors` keep noise away from singular. Then fits were never seen to end more than 0.2
+    nats below those from `init`, and up to 50 above; they take a half to a tenth of the time. Without priors every fit
+    begins at `init`: where noise is singular and entries of A are zero, EM leaves slowly or not at all, and warm fits
+    were seen to end up to a thousand nats lower. From the largest β down, fits end lower with priors too.
     """
     prior = Laplace(1.0) if prior is None else as_penalty(prior)
     if not prior.penalised(whole("n_states", n_states)).any():
@@ -114,12 +116,16 @@ def regularization_path(
         grid = np.sort(np.asarray(betas, float).ravel())[::-1]
         if not grid.size or not (np.isfinite(grid) & (grid > 0)).all():
             raise ValueError(f"betas is {betas}; give one or more positive numbers")
+    warm = bool(options.get("priors")) if warm is None else warm
     fits: dict[float, FitResult] = {}
     for beta in tqdm(grid[::-1].tolist(), disable=not progress, desc="path", unit="fit"):
-        fit = fit_map(cohort, n_states, prior.scaled(beta), init=init, **options)
+        fit = fit_map(
+            cohort, n_states, prior.scaled(beta), init=init, warm=warm and bool(fits), **options
+        )
         if fit.interrupted:
             break
         fits[beta] = fit
+        init = fit.params if warm else init
     done = sorted(fits, reverse=True)
     return Path(np.array(done), tuple(fits[beta] for beta in done))
 
