@@ -1,14 +1,15 @@
-"""Baseline forecasters without states: the last value, the mean, and a vector autoregression.
+"""Baseline forecasters: the last value, the mean, a vector autoregression, and the local level.
 
 The cohorts are standardised, so that 0 is the mean of the training patients.
 """
 
-from typing import Any
-
 import numpy as np
 
-from ..models import Cohort
+from ..inference import Constraints, fit_em
+from ..models import Cohort, LDSParams
 from .tasks import Forecaster, Tasks, matrix_powers
+
+LEVELS = Constraints.levels(independent=True)
 
 
 def last_value(cohort: Cohort, tasks: Tasks) -> np.ndarray:
@@ -28,17 +29,17 @@ def channel_mean(cohort: Cohort, tasks: Tasks) -> np.ndarray:
 def var1_forecaster(train: Cohort) -> Forecaster:
     """Fit y_t = b + B y_{t-1} by least squares, and return the forecaster of the fit.
 
-    The fit takes pairs of neighbouring steps that are complete. The forecast starts from the last value carried
-    forward.
+    Values are carried forward to where y_{t-1} is missing, in the fit as in forecasts.
     """
-    y = np.asarray(train.y)
-    mask: Any = np.asarray(train.mask).all(2)
-    pairs = mask[:, 1:] & mask[:, :-1]
-    before, after = y[:, :-1][pairs], y[:, 1:][pairs]
-    X = np.hstack([np.ones((len(before), 1)), before])
-    beta = np.linalg.lstsq(X, after, rcond=None)[0]  # (1 + d, d)
-    step = np.eye(len(beta))  # (1, y) -> (1, y of the next step)
-    step[1:, 1:], step[1:, 0] = beta[1:].T, beta[0]
+    N, T, d = train.y.shape
+    every = Tasks(np.repeat(np.arange(N), T - 1), np.tile(np.arange(1, T), N), np.zeros(0, int))
+    before = last_value(train, every).reshape(N, T - 1, d)
+    X = np.concatenate([np.ones((N, T - 1, 1)), before], axis=2)
+    y, seen = np.asarray(train.y)[:, 1:], np.asarray(train.mask)[:, 1:]
+    step = np.eye(d + 1)  # (1, y) -> (1, y of the next step)
+    for j in range(d):
+        at = seen[..., j]
+        step[j + 1] = np.linalg.lstsq(X[at], y[..., j][at], rcond=None)[0]
 
     def predict(cohort: Cohort, tasks: Tasks) -> np.ndarray:
         now = last_value(cohort, tasks)
@@ -47,3 +48,21 @@ def var1_forecaster(train: Cohort) -> Forecaster:
         return np.einsum("mij,mj->mi", matrix_powers(step, ahead), state)[:, 1:]
 
     return predict
+
+
+def local_level(train: Cohort, weights: np.ndarray | None = None) -> LDSParams:
+    """Return the model in which the level of each channel is a random walk, observed with noise: A = C = I.
+
+    `weights` (N,) leave out the sequences that are 0.
+    """
+    d = train.n_channels
+    fit = fit_em(
+        train,
+        d,
+        init=LEVELS.first_guess(train)._replace(A=np.eye(d)),  # type: ignore[union-attr]
+        constraints=LEVELS.holding("A"),
+        priors="weak",
+        weights=weights,
+        max_iter=300,
+    )
+    return fit.params

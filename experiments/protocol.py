@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 
 from ..models import Cohort, LDSParams, kalman_filter
 from .baselines import channel_mean, last_value, var1_forecaster
-from .tasks import Forecaster, Tasks, make_tasks, matrix_powers
+from .tasks import Forecaster, Tasks, every_task, make_tasks, matrix_powers
 
 __all__ = [
     "Errors",
@@ -19,6 +19,7 @@ __all__ = [
     "Tasks",
     "channel_mean",
     "evaluate",
+    "exact_errors",
     "last_value",
     "lds_forecaster",
     "make_tasks",
@@ -70,6 +71,22 @@ def evaluate(
         np.array(units),
         np.where(by_patient[1] > 0, by_patient[0] / np.maximum(by_patient[1], 1), np.nan),
     )
+
+
+def exact_errors(
+    forecaster: Forecaster, cohort: Cohort, scale: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """Return the mean absolute error over *every* pair (ψ, φ) and channel of each sequence, times `scale` (d,): (N,).
+
+    What the error of random tasks tends to. Of an LDS it is `inference.forecast_errors`, which is faster.
+    """
+    tasks = every_task(cohort)
+    at = tasks.patient, tasks.phi - 1
+    seen = np.asarray(cohort.mask)[at]
+    gap = np.abs(np.asarray(cohort.y)[at] - forecaster(cohort, tasks)) * scale
+    error = np.where(seen, gap, 0.0)
+    total, count = (np.bincount(tasks.patient, x.sum(1), len(cohort)) for x in (error, seen))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def paired_p(one: Errors, other: Errors) -> float:

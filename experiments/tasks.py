@@ -45,6 +45,17 @@ def make_tasks(cohort: Cohort, seed: int, n_pairs: int = 5) -> Tasks:
     return Tasks(*(np.concatenate(x).astype(int) for x in (patient, psi, phi)))
 
 
+def every_task(cohort: Cohort) -> Tasks:
+    """Return all pairs (ψ, φ) of every patient, where step φ has a value in at least one channel."""
+    seen: Any = np.asarray(cohort.mask).any(2)
+    found = [np.zeros((0, 3), int)]
+    for n, length in enumerate(np.asarray(cohort.lengths)):
+        psi, phi = np.triu_indices(int(length), 1)
+        pairs = np.stack([np.full(len(psi), n), psi + 1, phi + 1], axis=1)
+        found.append(pairs[seen[n][phi]])
+    return Tasks(*np.concatenate(found).T)
+
+
 def matrix_powers(A: np.ndarray, k: np.ndarray) -> np.ndarray:
     """Raise A (l, l) to every power in k (M,), as the steps ahead of M tasks need: (M, l, l)."""
     powers = [np.eye(len(A))]

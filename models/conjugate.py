@@ -116,7 +116,7 @@ def _scatter(name: str, prior: Any) -> Scatter:
             "numpyro's InverseWishart to a fit (NUTS takes any distribution)"
         )
     total = np.asarray(prior.scale_matrix, float)
-    return Scatter(total, np.asarray(float(prior.concentration) + len(total) + 1))
+    return Scatter(total, np.asarray(float(np.asarray(prior.concentration)) + len(total) + 1))
 
 
 def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
@@ -166,7 +166,7 @@ def to_dict(priors: Mapping[str, Any]) -> dict[str, Any]:
     for name, prior in priors.items():
         if isinstance(prior, dist.InverseWishart):
             numbers = {
-                "concentration": float(prior.concentration),
+                "concentration": float(np.asarray(prior.concentration)),
                 "scale_matrix": np.asarray(prior.scale_matrix).tolist(),
             }
         else:

@@ -33,13 +33,38 @@ Data = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="folder for the results")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite results that are there")]
-States = Annotated[int, typer.Option("--states", "-l", min=1, help="number of states")]
-Levels = Annotated[
-    bool,
+States = Annotated[
+    int | None,
     typer.Option(
-        "--levels",
-        help="a state for each test, its true level (C = I held): A then says which test speaks to which",
+        "--states",
+        "-l",
+        min=1,
+        help="number of hidden states; without it there is a state for each test, its true level",
+        show_default="a state for each test",
     ),
+]
+Levels = Annotated[
+    bool, typer.Option("--levels", help="a state for each test: the default, said in words")
+]
+Pull = Annotated[
+    str,
+    typer.Option(
+        help="what A is pulled to: zero (the paper), off-diagonal (links alone to zero), or persistence (the identity)",
+        show_default="persistence; zero for hidden states",
+    ),
+]
+OwnLevels = Annotated[
+    str, typer.Option(help="whether each patient has a level of their own: auto, yes or no")
+]
+Noise = Annotated[str, typer.Option(help="Q of states that are tests: auto, diagonal or full")]
+RuleName = Annotated[
+    str,
+    typer.Option(
+        help="how held-out patients choose: best_error (forecasts), best_density, one_se (sparse) or best_bic"
+    ),
+]
+Priors = Annotated[
+    str, typer.Option(help="of noise and first states: weak, or none as in the paper")
 ]
 Iterations = Annotated[int, typer.Option("--max-iter", min=1, help="iterations of the fit")]
 Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
@@ -97,18 +122,24 @@ def _beta(text: str) -> float | None:
 @told
 @reads_data
 def fit(
-    data: Data, out: Out = Path("results/fit"), states: States = 5, levels: Levels = False, beta: Beta = "auto",
-    starts: Starts = 3, seed: Seed = 0, max_iter: Iterations = 2000, force: Force = False, *, options: DataOptions,
+    data: Data, out: Out = Path("results/fit"), states: States = None, levels: Levels = False, beta: Beta = "auto",
+    pull: Pull = "", own_levels: OwnLevels = "auto", noise: Noise = "auto", rule: RuleName = "best_error",
+    priors: Priors = "weak", starts: Starts = 3, seed: Seed = 0, max_iter: Iterations = 2000, force: Force = False, *,
+    options: DataOptions,
 ) -> None:  # fmt: skip
-    """Fit OLDS or SLDS to lab results.
+    """Fit lab results, with a state for each test, or hidden states; say how well it forecasts beside baselines.
 
-    Example: sparse-lds fit labs.csv --levels --beta auto --out results/mine
+    Example: sparse-lds fit labs.csv --out results/mine
+
+    Hidden states, as in the paper: sparse-lds fit labs.csv --states 5 --own-levels no --priors none
 
     Yearly visits, positive values: sparse-lds fit labs.csv --step 1y --log CREA,CRP
     """
-    from .jobs import fit_job
+    from .fitting import Model, fit_job
 
-    penalty = _beta(beta)
+    if levels and states is not None:
+        raise ValueError(f"--levels is given, and --states {states} besides; give one of them")
+    model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
     check_free(out, force, "fit.json", *AFTER_A_FIT)
     binned = load_cohort(data, options)
     folder = folder_for(out)
@@ -116,8 +147,7 @@ def fit(
     fit_job(
         binned.cohort.standardize(),
         folder,
-        None if levels else states,
-        penalty,
+        model,
         starts=starts,
         seed=seed,
         max_iter=max_iter,
@@ -125,14 +155,15 @@ def fit(
         progress=_progress(),
     )
     save_source(folder, data, options, binned.cohort)
-    say(f"wrote {folder}/fit.json, params.json, A.csv")
+    say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
 
 
 @app.command()
 @told
 @reads_data
 def path(
-    data: Data, out: Out = Path("results/path"), states: States = 5,
+    data: Data, out: Out = Path("results/path"), states: States = None, pull: Pull = "", own_levels: OwnLevels = "no",
+    noise: Noise = "auto", priors: Priors = "weak",
     betas: Annotated[int, typer.Option(help="values of β")] = 20, force: Force = False, *,
     options: DataOptions,
 ) -> None:  # fmt: skip
@@ -140,12 +171,14 @@ def path(
 
     Example: sparse-lds path labs.csv --states 5 --betas 20
     """
+    from .fitting import Model
     from .jobs import path_job
 
+    model = Model(states, None, pull, own_levels, noise, priors=priors)
     check_free(out, force, "path.csv")
     binned = load_cohort(data, options)
     folder = folder_for(out)
-    path_job(binned.cohort.standardize(), folder, states, betas, say=say, progress=_progress())
+    path_job(binned.cohort.standardize(), folder, model, betas, say=say, progress=_progress())
     say(f"wrote {folder}/path.csv, path.png")
 
 
@@ -242,6 +275,7 @@ def table1(
     from ..synthetic import synthetic_labs
     from ..table1 import Plan, run_table1, write_table1
 
+    options = options._replace(gaps=options.gaps or "interpolate")
     folder = folder_for(out)
     if force:
         remove(folder, "cells", "run.json", "table1.csv", "table1.txt", "cells.csv")
@@ -274,7 +308,8 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 @told
 def demo(
     out: Out = Path("results/demo"), patients: Annotated[int, typer.Option(help="training patients")] = 60,
-    states: States = 5, draws: Draws = 1200, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
+    states: Annotated[int, typer.Option("--states", "-l", min=1, help="number of hidden states")] = 5,
+    draws: Draws = 1200, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
     force: Force = False,
 ) -> None:  # fmt: skip
     """The main job on the built-in cohort: OLDS, SLDS with β chosen, NUTS, the MAP against its posterior, a report.

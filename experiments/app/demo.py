@@ -7,7 +7,8 @@ from ...models import Cohort
 from ..labs import Binned, bin_labs, labs_from_frame
 from ..protocol import evaluate, last_value, lds_forecaster
 from ..synthetic import synthetic_labs
-from .jobs import Say, compare_job, fit_job, forecast_job, posterior_job
+from .fitting import Model, Say, fit_job
+from .jobs import compare_job, forecast_job, posterior_job
 from .report import Report
 
 
@@ -30,7 +31,8 @@ def run_demo(
     if olds.interrupted:
         raise KeyboardInterrupt
     say(f"OLDS: {olds.reason}")
-    slds = fit_job(train, folder, n_states, None, starts=1, seed=seed, say=say, progress=progress)
+    model = Model(n_states, own_levels="no", rule="one_se")  # a sparse picture
+    slds = fit_job(train, folder, model, seed=seed, say=say, progress=progress)
     text = _errors(test, olds, slds)
     say(text)
     posterior = posterior_job(

@@ -10,21 +10,17 @@ import pandas as pd
 
 from ...inference import (
     Comparison,
-    Constraints,
     FitResult,
     compare_map_posterior,
     diagnose,
-    effective_states,
-    fit_map,
     identifiability_report,
     regularization_path,
     sample_posterior,
-    select,
 )
 from ...inference.comparison.rules import explained
 from ...inference.comparison.table import check_belongs
 from ...inference.posterior.arviz_compat import group
-from ...models import Cohort, Flat, Laplace, LDSParams, save_params
+from ...models import Cohort
 from ...models.arguments import probability, whole
 from ...models.files import write_whole
 from ..figures import (
@@ -35,119 +31,19 @@ from ..figures import (
     plot_transition,
 )
 from ..labs import Binned
-from ..saving import save_fit, save_posterior
+from ..saving import save_posterior
+from .fitting import Model, Say, state_names
 from .forecasts import forecast_table
 from .report import Report
 
-Say = Callable[[str], None]
-# the basis of penalised fits: with Q free the penalty on A has no minimum, and scales drift
-_BASIS = Constraints(Q="identity")
 
-
-def fit_job(
-    cohort: Cohort,
-    folder: Path,
-    n_states: int | None,
-    beta: float | None,
-    *,
-    starts: int,
-    seed: int,
-    max_iter: int = 2000,
-    say: Say,
-    progress: bool,
-) -> FitResult:
-    """Fit, and write fit.json, params.json and A.csv. A beta of None is chosen by held-out sequences, 0 is OLDS.
-
-    Without `n_states` there is a state for each test, its true level: C = I is held, and R is diagonal.
-    """
-    constraints = _BASIS if n_states is not None else Constraints.levels()
-    if n_states is None:
-        n_states = cohort.n_channels
-    if beta is None:
-        beta = _chosen_beta(cohort, folder, n_states, constraints, seed, say, progress)
-    if beta == 0 and constraints == _BASIS:
-        constraints = Constraints()  # without a penalty the scales do not matter
-    fit = fit_map(
-        cohort,
-        n_states,
-        Laplace(beta) if beta else Flat(),
-        constraints=constraints,
-        seed=seed,
-        n_restarts=starts,
-        max_iter=max_iter,
-        progress=progress,
-    )
-    if fit.interrupted:
-        raise KeyboardInterrupt
-    _write_fit(fit, cohort, folder)
-    A = np.asarray(fit.params.A)
-    say(
-        f"{fit.reason}; {int(fit.zeros.sum())} of {A.size} entries of A are zero, "
-        f"{len(effective_states(fit.moving))} of {n_states} states take part in the dynamics"
-    )
-    for warning in fit.warnings:
-        say(f"warning: {warning}")
-    return fit
-
-
-def _chosen_beta(
-    cohort: Cohort,
-    folder: Path,
-    n_states: int,
-    constraints: Constraints,
-    seed: int,
-    say: Say,
-    progress: bool,
-) -> float:
-    """Return the β chosen by held-out sequences, and write selection.csv."""
-    if len(cohort) < 3:
-        raise ValueError(
-            f"β is chosen by held-out patients, and there are {len(cohort)}: give a number in --beta"
-        )
-    say("choosing β: fits along a path of 8 values, on 3 folds and on all")
-    chosen = select(
-        cohort,
-        n_states,
-        n_betas=8,
-        n_folds=3,
-        seed=seed,
-        max_iter=500,
-        progress=progress,
-        constraints=constraints,
-    )
-    chosen.table.to_csv(folder / "selection.csv", index=False)
-    beta = chosen.one_se.beta
-    if chosen.fit.interrupted:
-        raise KeyboardInterrupt
-    say(f"β = {beta:.4g} by held-out sequences (one-standard-error rule)")
-    return beta
-
-
-def _write_fit(fit: FitResult, cohort: Cohort, folder: Path) -> None:
-    """Write fit.json, params.json and A.csv."""
-    save_fit(folder / "fit.json", fit)
-    save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
-    names = state_names(fit, cohort)
-    pd.DataFrame(np.asarray(fit.params.A), names, names).to_csv(
-        folder / "A.csv", index_label="to \\ from"
-    )
-
-
-def state_names(fit: FitResult, cohort: Cohort) -> list[str]:
-    """Return the names of the states: the tests, where C = I was held, else z0, z1, …"""
-    C = np.asarray(fit.params.C)
-    if not fit.constraints.free("C") and np.array_equal(C, np.eye(*C.shape)):
-        return [str(name) for name in cohort.channels]
-    return [f"z{i}" for i in range(fit.params.n_states)]
-
-
-def path_job(
-    cohort: Cohort, folder: Path, n_states: int, n_betas: int, *, say: Say, progress: bool
-):
+def path_job(cohort: Cohort, folder: Path, model: Model, n_betas: int, *, say: Say, progress: bool):
     """Fit along a path of β, and write path.csv and path.png."""
+    wanted = model.candidates(cohort)[0]
     path = regularization_path(
-        cohort, n_states, n_betas=n_betas, constraints=_BASIS, progress=progress
-    )
+        cohort, wanted.n_states, wanted.prior, n_betas=n_betas, constraints=wanted.constraints, progress=progress,
+        **model.options,
+    )  # fmt: skip
     path.table().to_csv(folder / "path.csv", index=False)
     plot_path(path).savefig(folder / "path.png", dpi=150)
     say(path.table().to_string(index=False, float_format=lambda x: f"{x:.4g}"))

@@ -33,9 +33,13 @@ class DataOptions(NamedTuple):
         _option(help="width of a bin, such as 30min, 8h, 1d, 2w or 0.5y", show_default="8h"),
     ] = None
     panels: Annotated[int, _option(help="bins with all tests that a patient needs")] = 10
-    gaps: Annotated[str, _option(help="interpolate (the paper) or missing (the model's own)")] = (
-        "interpolate"
-    )
+    gaps: Annotated[
+        str | None,
+        _option(
+            help="missing (the model's own) or interpolate (the paper's straight lines)",
+            show_default="missing; for table1 interpolate",
+        ),
+    ] = None
     hours: Annotated[float | None, _option(help="--step in hours, its old name", hidden=True)] = (
         None
     )

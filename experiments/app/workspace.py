@@ -103,7 +103,7 @@ def bin_cohort(labs, options: DataOptions):
         step=options.step,
         hours=options.hours,
         min_panels=options.panels,
-        gaps=options.gaps,
+        gaps=options.gaps or "missing",
     )
     names = list(labs.tests) if options.log.strip() == "all" else _names(options.log)
     for name in names:

@@ -72,22 +72,22 @@ def compare_map_posterior(
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
     prob = probability("prob", prob)
-    A, A_map = _draws(fit, posterior), np.asarray(fit.params.A, float)
-    l = len(A_map)
+    A, A_map = _draws(fit, posterior), np.asarray(fit.moving.A, float)
+    l = len(A_map)  # of the states that move; own levels of the sequences are not judged
     if truth is not None and np.shape(truth) != (l, l):
         raise ValueError(f"truth has shape {np.shape(truth)}; A is {(l, l)}")
     if names is not None and len(names) != l:
         raise ValueError(f"names has {len(names)} entries; the fit has {l} states")
     data = az.group(posterior, "posterior")
-    interval = az.hdi(data[["A"]], prob)["A"].values
-    flat = A.reshape(-1, l, l)
+    interval = az.hdi(data[["A"]], prob)["A"].values[:l, :l]
+    flat = A[..., :l, :l].reshape(-1, l, l)
     mean, sd = flat.mean(0), flat.std(0, ddof=1)
     center, map_zero = fit.prior.center_of(l), fit.zeros
     D = flat - center  # what the rules judge: A itself, but for priors with a centre
     p_small = (np.abs(D) < epsilon).mean(0)
     n_steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
     evidence = Evidence(
-        D, interval - center[..., None], epsilon, second_moment(fit.params, n_steps)
+        D, interval - center[..., None], epsilon, second_moment(fit.moving, n_steps)
     )
     zero = {name: rule(evidence) for name, rule in RULES.items()}
     p_sign = np.maximum((D > 0).mean(0), (D < 0).mean(0))

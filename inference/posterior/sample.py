@@ -21,6 +21,7 @@ from ...models import (
 )
 from ...models.arguments import probability, whole
 from ...models.files import fingerprint, run_folder
+from ...models.priors import Embedded
 from ..constraints import COVARIANCES
 from ..covariances import FULL
 from ..identifiability import identifiability_report
@@ -52,8 +53,8 @@ def sample_posterior(
     """Sample the posterior by NUTS on `lds_model`, with the prior that the fit used, started at the fit.
 
     - `free` names the parameters that are sampled; the others are held at the fit. ("A",), the default, is the
-      conditional posterior, whose mode is the MAP's A. Other parameters that are free have `default_priors`, or
-      those in `priors`, where the fit had none.
+      conditional posterior, whose mode is the MAP's A. Other parameters that are free have the priors of the fit, or
+      `default_priors` where it had none, or those in `priors`.
     - `prior` replaces the fit's prior on A, by `GammaLaplace` (β unknown) or `Horseshoe`, for example.
     - The mass matrix is the curvature at the fit; `adapt_mass` adapts it during warm-up too (by default where
       more than A is free or the prior is hierarchical).
@@ -74,10 +75,14 @@ def sample_posterior(
     target_accept = probability("target_accept", target_accept)
     _check_fit(cohort, fit)
     prior = fit.prior if prior is None else prior
+    if fit.constraints.own_levels:
+        _check_levels(free)
+        prior = Embedded(prior, cohort.n_channels)
+    priors = {**{k: p for k, p in fit.priors.items() if k in free}, **(priors or {})}
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
     _check_shapes(fit, free)
     n_directions = _check_identified(params, free, prior, priors)
-    target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
+    target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors), params)
     if adapt_mass is None:
         adapt_mass = adapts_mass(free, target)
     settings = Settings(moving(free, target), num_warmup, target_accept, max_tree_depth, adapt_mass)
@@ -113,6 +118,16 @@ def _check_free(free: str | Sequence[str]) -> tuple[str, ...]:
         if name not in LDSParams._fields:
             raise ValueError(f"free names {name!r}; it may name {', '.join(LDSParams._fields)}")
     return tuple(name for name in LDSParams._fields if name in names)
+
+
+def _check_levels(free: tuple[str, ...]) -> None:
+    """Raise if a parameter is to be sampled of which own levels of the sequences know a part."""
+    bound = [name for name in free if name in ("C", "Q", "V1")]
+    if bound:
+        raise ValueError(
+            f"free names {bound[0]!r}, and the fit has levels of the sequences' own, which know a part of it; free may "
+            "name A, R and pi1"
+        )
 
 
 def _check_fit(cohort: Cohort, fit: FitResult) -> None:
@@ -152,7 +167,7 @@ def _check_identified(params, free, prior, priors) -> int:
     report = identifiability_report(params, held)
     if not report.n_directions:
         return 0
-    if "A" in free and "A" not in (priors or {}) and not prior.is_proper:
+    if "A" in free and "A" not in priors and not prior.is_proper:
         raise ValueError(
             f"the prior {prior!r} is flat, and {report.n_directions} directions of change of basis are left: the "
             "posterior is improper; hold C, or give a prior with beta > 0"
@@ -170,9 +185,7 @@ def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_sampl
         "cohort": fingerprint(cohort),
         "fit": fingerprint(fit.params),
         "prior": json.dumps(prior.to_dict()),
-        "priors": str(
-            {k: f"{type(v).__name__} {fingerprint(v)}" for k, v in (priors or {}).items()}
-        ),
+        "priors": str({k: f"{type(v).__name__} {fingerprint(v)}" for k, v in priors.items()}),
         "settings": str(tuple(settings)),
         "num_samples": num_samples,
         "num_chains": num_chains,

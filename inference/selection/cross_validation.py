@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Penalty
+from ...models import Cohort, Penalty, spectral_radius
 from ...models.arguments import whole
 from ..result import FitResult
 from .candidates import Candidate, given_candidates
-from .held_out import RULES, HeldOut, rule_named, scores
-from .path import Path, effective_states, regularization_path, scaled_beta
+from .held_out import RULES, HeldOut, choose, rule_named, scores
+from .path import Path, beta_grid, effective_states, regularization_path, scaled_beta
 
+_GROWTH = 2.0  # a model that grows more than this within the longest sequence is taken to explode
 _EXTENSIONS = 2  # times that a grid is continued to smaller β, where the best is its smallest
 
 
@@ -30,13 +31,17 @@ class Selection(NamedTuple):
 
     table: pd.DataFrame  # one row for each structure and β
     held_out: HeldOut  # the scores behind it, a row for each of the table's, a column a sequence
-    rule: str  # which of the choices `fit` is
-    fit: FitResult
-    candidates: tuple[Candidate, ...]
+    fits: tuple[FitResult, ...]  # to the whole cohort, one a row
+    rule: str  # by which `fit` is chosen
+
+    @property
+    def fit(self) -> FitResult:
+        """The chosen model, fitted to the whole cohort."""
+        return self.fits[choose(self.rule, self.table, self.held_out)]
 
     def choice(self, rule: str) -> Choice:
         """Return the choice by a rule: best_density, best_error, one_se or best_bic."""
-        row = self.table.iloc[rule_named(rule)(self.table, self.held_out)]
+        row = self.table.iloc[choose(rule, self.table, self.held_out)]
         return Choice(int(row["n_states"]), float(row["beta"]), str(row["candidate"]))
 
     @property
@@ -65,10 +70,10 @@ class Selection(NamedTuple):
         Scores at these rows do not profit from the choice: `held_out.error[rows, range(N)]` is what forecasts of new
         sequences are to be expected to have.
         """
-        chosen, rows = rule_named(rule or self.rule), np.zeros(len(self.held_out.fold), int)
+        rows = np.zeros(len(self.held_out.fold), int)
         for k in np.unique(self.held_out.fold):
             others = self.held_out.fold != k
-            rows[~others] = chosen(self.table, self.held_out, others)
+            rows[~others] = choose(rule or self.rule, self.table, self.held_out, others)
         return rows
 
 
@@ -96,13 +101,14 @@ def select(
     - `rule` says which model `fit` is: "best_density", for prediction, the default; "best_error", for point forecasts;
       "one_se", the fewest nonzero entries of A whose density is within one standard error of the best, that of the
       paired difference; "best_bic". The result has the choice of each.
-    - `n_folds` is by default the number of sequences up to 12 (leave-one-out), then 10, from 100 sequences on 5.
-    - A β of the table is one for the whole cohort: fits to parts of it take theirs from `scaled_beta`. Where the rule
-      chooses the smallest β of a grid, the grid is continued.
+    - `n_folds` is by default the number of sequences up to 10 (leave-one-out), then 5.
+    - A β of the table is one for the whole cohort: fits to parts of it take theirs from `scaled_beta`.
+    - Several structures are first compared at every third β; the best of them then has all. Where the rule chooses the
+      smallest β of a grid, the grid is continued.
 
     Takes the options of `regularization_path`. Ctrl-C returns the result over the structures that are done.
     """
-    chosen = rule_named(rule)
+    rule_named(rule)
     if candidates is None:
         if n_states is None:
             raise ValueError("n_states is None; give it, or candidates")
@@ -112,35 +118,46 @@ def select(
             "candidates is given, and n_states or prior besides; give one or the other"
         )
     fold = _folds(cohort, n_folds, seed)
-    work = _Work(cohort, fold, betas, n_betas, options)
     parts: list[_Part] = []
     with tqdm(disable=not progress, desc="select", unit="path") as bar:
+        work = _Work(cohort, fold, options, bar)
         bar.reset(len(candidates) * (fold.max() + 2))
         for candidate in candidates:
-            part = _cross_validated(work, candidate, None, bar)
-            for _ in range(
-                _EXTENSIONS
-            ):  # while the smallest β of this structure is the best of all
-                table, found = _joined([*parts, part], work) if part else (None, None)
-                if betas is not None or table is None or found is None:
-                    break
-                row = chosen(table, found)
-                last = table.index[table["candidate"] == candidate.name]
-                if row != table.loc[last, "beta"].idxmin():
-                    break
-                bar.total += fold.max() + 2
-                more = _cross_validated(work, candidate, _continued(part.path.betas), bar)
-                part = part.joined(more) if more else part
-                if more is None:
-                    break
+            grid = _grid(work, candidate, n_betas) if betas is None else betas
+            several = len(candidates) > 1 and betas is None
+            part = _cross_validated(work, candidate, grid[1::3] if several else grid)
             if part is None:  # Ctrl-C
                 break
-            parts.append(part)
+            parts.append(part._replace(left=np.delete(grid, np.s_[1::3]) if several else grid[:0]))
+        if len(parts) == len(candidates) and betas is None:
+            parts = _refined(parts, work, rule)
     if not parts:
         raise KeyboardInterrupt("interrupted before the first structure was done")
     table, found = _joined(parts, work)
-    fits = [fit for part in parts for fit in part.path.fits]
-    return Selection(table, found, rule, fits[chosen(table, found)], tuple(candidates))
+    return Selection(table, found, tuple(f for part in parts for f in part.path.fits), rule)
+
+
+def _refined(parts: list["_Part"], work: "_Work", rule: str) -> list["_Part"]:
+    """Return the parts, the best with the rest of its grid, continued while its smallest β is the choice."""
+
+    def best() -> int:
+        table, found = _joined(parts, work)
+        row = choose(rule, table, found)
+        return int(np.searchsorted(np.cumsum([len(p.path.betas) for p in parts]), row, "right"))
+
+    i, parts = best(), list(parts)
+    more = parts[i].left
+    for _ in range(1 + _EXTENSIONS):
+        if len(more):
+            work.bar.total += work.fold.max() + 2
+            part = _cross_validated(work, parts[i].candidate, more)
+            if part is None:
+                break
+            parts[i] = parts[i].joined(part)
+        if best() != i or not _at_the_edge(rule, parts[i], work):
+            break
+        more = _continued(parts[i].path.betas)
+    return parts
 
 
 class _Work(NamedTuple):
@@ -148,9 +165,8 @@ class _Work(NamedTuple):
 
     cohort: Cohort
     fold: np.ndarray
-    betas: Any
-    n_betas: int
     options: dict[str, Any]
+    bar: Any
 
 
 class _Part(NamedTuple):
@@ -160,12 +176,19 @@ class _Part(NamedTuple):
     path: Path
     density: np.ndarray
     error: np.ndarray
+    left: Any = ()  # values of β that were left out at first
 
     def joined(self, more: "_Part") -> "_Part":
-        """Return the part with the smaller β of another one added."""
-        path = Path(np.append(self.path.betas, more.path.betas), self.path.fits + more.path.fits)
-        stacked = (np.concatenate(x) for x in zip(self[2:], more[2:], strict=True))
-        return _Part(self.candidate, path, *stacked)
+        """Return the part with other values of β added."""
+        betas = np.append(self.path.betas, more.path.betas)
+        order = np.argsort(-betas)
+        fits = self.path.fits + more.path.fits
+        path = Path(betas[order], tuple(fits[i] for i in order))
+        density, error = (
+            np.concatenate(x)[order]
+            for x in ((self.density, more.density), (self.error, more.error))
+        )
+        return _Part(self.candidate, path, density, error)
 
 
 def _folds(cohort: Cohort, n_folds: int | None, seed: int) -> np.ndarray:
@@ -176,9 +199,17 @@ def _folds(cohort: Cohort, n_folds: int | None, seed: int) -> np.ndarray:
             "the cohort has one sequence, and none to hold out: give beta, or cut the sequence into several"
         )
     if n_folds is None:
-        n_folds = N if N <= 12 else 10 if N < 100 else 5
+        n_folds = N if N <= 10 else 5
     n_folds = whole("n_folds", n_folds, 2, N)
     return np.random.default_rng(seed).permutation(N) % n_folds
+
+
+def _at_the_edge(rule: str, part: _Part, work: _Work) -> bool:
+    """Tell whether the smallest β of a structure is the rule's choice, and gains more than a nat on the next."""
+    table, found = _joined([part], work)
+    last = len(table) - 1
+    gain = found.density[last].sum() - found.density[last - 1].sum()
+    return last > 0 and choose(rule, table, found) == last and bool(gain > 1.0)
 
 
 def _continued(betas: np.ndarray) -> np.ndarray:
@@ -187,35 +218,46 @@ def _continued(betas: np.ndarray) -> np.ndarray:
     return betas[-1] * ratio ** np.arange(1, 4)
 
 
-def _cross_validated(work: _Work, candidate: Candidate, betas: Any, bar: Any) -> _Part | None:
+def _grid(work: _Work, candidate: Candidate, n_betas: int) -> np.ndarray:
+    """Return the grid of β of a structure."""
+    options = {k: v for k, v in work.options.items() if k != "warm"}
+    return beta_grid(
+        work.cohort,
+        candidate.n_states,
+        candidate.prior,
+        n_betas,
+        constraints=candidate.constraints,
+        **options,
+    )
+
+
+def _cross_validated(work: _Work, candidate: Candidate, betas: Any) -> _Part | None:
     """Return the path of a structure and the scores of held-out sequences; None after Ctrl-C."""
     cohort, fold = work.cohort, work.fold
-    betas = work.betas if betas is None else betas
-    n = work.n_betas if betas is None else len(betas)
     options = {**work.options, "constraints": candidate.constraints}
-    path = regularization_path(
-        cohort, candidate.n_states, candidate.prior, betas=betas, n_betas=n, **options
-    )
-    bar.update()
+    options.pop("smallest", None)
+    if not len(betas):
+        return None
+    path = regularization_path(cohort, candidate.n_states, candidate.prior, betas=betas, **options)
+    work.bar.update()
     density, error = np.full((2, len(path.betas), len(cohort)), np.nan)
     scale = _scale(cohort)
     for k in range(fold.max() + 1):
         held = fold == k
-        there = scaled_beta(path.betas, cohort, cohort.take(~held))
         part = regularization_path(
             cohort,
             candidate.n_states,
             candidate.prior,
-            betas=there,
+            betas=scaled_beta(path.betas, cohort, cohort.take(~held)),
             weights=~held,
             **options,
         )
-        if len(part.fits) < n:
+        if len(part.fits) < len(betas):
             return None
         for i, fit in enumerate(part.fits):
             density[i, held], error[i, held] = scores(fit.params, cohort, held, scale)
-        bar.update()
-    return _Part(candidate, path, density, error) if len(path.betas) == n else None
+        work.bar.update()
+    return _Part(candidate, path, density, error)
 
 
 def _scale(cohort: Cohort) -> np.ndarray:
@@ -260,6 +302,8 @@ def _rows(part: _Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
             "bic": bic(fit, cohort),
             "nonzero": int((~fit.zeros).sum()),
             "effective_states": len(effective_states(fit.moving)),
+            "radius": float(spectral_radius(fit.params.A)),
+            "explodes": bool(spectral_radius(fit.params.A) ** cohort.n_steps > _GROWTH),
         }
 
 

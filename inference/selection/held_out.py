@@ -23,21 +23,20 @@ class HeldOut(NamedTuple):
     cells: Real[np.ndarray, " N"]  # how many values a sequence has
     fold: Real[np.ndarray, " N"]
 
-    def densities(self, which: Any = slice(None)) -> np.ndarray:
-        """Return the log predictive density of each model for one value, (k,), over the sequences `which`."""
-        return self.density[:, which].sum(1) / self.cells[which].sum()
+    def densities(self) -> np.ndarray:
+        """Return the log predictive density of each model for one value, (k,)."""
+        return self.density.sum(1) / self.cells.sum()
 
-    def errors(self, which: Any = slice(None)) -> np.ndarray:
-        """Return the error of each model, (k,), the mean over the sequences `which`."""
-        return np.nanmean(self.error[:, which], axis=1)
+    def errors(self) -> np.ndarray:
+        """Return the error of each model, (k,), the mean over the sequences."""
+        return np.nanmean(self.error, axis=1)
 
-    def density_gaps(self, best: int, which: Any = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+    def density_gaps(self, best: int) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each density is below that of model `best`, and the standard error of that, both (k,)."""
-        gap = self.density[best, which] - self.density[:, which]
-        cells, n = self.cells[which], gap.shape[1]
-        mean = gap.sum(1) / cells.sum()
-        rest = gap - mean[:, None] * cells
-        return mean, np.sqrt((rest**2).sum(1) * n / max(n - 1, 1)) / cells.sum()
+        gap, n = self.density[best] - self.density, self.density.shape[1]
+        mean = gap.sum(1) / self.cells.sum()
+        rest = gap - mean[:, None] * self.cells
+        return mean, np.sqrt((rest**2).sum(1) * n / max(n - 1, 1)) / self.cells.sum()
 
     def error_gaps(self, best: int) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each error is above that of model `best`, and the standard error of that, both (k,)."""
@@ -61,33 +60,47 @@ def scores(
     return np.asarray(filtered.log_likelihood)[held], error
 
 
-# ---- rules: each returns the row of the model that it chooses, judged by the sequences `which`
+def choose(rule: str, table: pd.DataFrame, found: HeldOut, which: Any = slice(None)) -> int:
+    """Return the row of the model that a rule chooses, judged by the sequences `which`.
+
+    Models that explode (column `explodes`) are left out, unless all do: their forecasts of sequences longer than
+    those held out would be absurd.
+    """
+    rows = np.flatnonzero(~table["explodes"].to_numpy(bool))
+    rows = rows if rows.size else np.arange(len(table))
+    few = HeldOut(
+        found.density[rows][:, which], found.error[rows][:, which], found.cells[which], found.fold
+    )
+    return int(rows[rule_named(rule)(table.iloc[rows], few)])
 
 
-def best_density(table: pd.DataFrame, found: HeldOut, which: Any = slice(None)) -> int:
+# ---- rules: each returns the row that it chooses
+
+
+def best_density(table: pd.DataFrame, found: HeldOut) -> int:
     """the largest held-out density: for prediction with its uncertainty"""
-    return int(np.argmax(found.densities(which)))
+    return int(np.argmax(found.densities()))
 
 
-def best_error(table: pd.DataFrame, found: HeldOut, which: Any = slice(None)) -> int:
+def best_error(table: pd.DataFrame, found: HeldOut) -> int:
     """the least held-out error of forecasts: for point forecasts"""
-    return int(np.argmin(found.errors(which)))
+    return int(np.argmin(found.errors()))
 
 
-def one_se(table: pd.DataFrame, found: HeldOut, which: Any = slice(None)) -> int:
+def one_se(table: pd.DataFrame, found: HeldOut) -> int:
     """the fewest nonzero entries within one standard error of the best density: for a sparse picture"""
-    gap, se = found.density_gaps(best_density(table, found, which), which)
+    gap, se = found.density_gaps(best_density(table, found))
     near = np.flatnonzero(gap <= se)
     keys = (gap[near], table["n_states"].to_numpy()[near], table["nonzero"].to_numpy()[near])
     return int(near[np.lexsort(keys)[0]])
 
 
-def best_bic(table: pd.DataFrame, found: HeldOut, which: Any = slice(None)) -> int:
+def best_bic(table: pd.DataFrame, found: HeldOut) -> int:
     """the least BIC: no sequence is held out"""
     return int(table["bic"].to_numpy().argmin())
 
 
-Rule = Callable[..., int]
+Rule = Callable[[pd.DataFrame, HeldOut], int]
 RULES: dict[str, Rule] = {
     rule.__name__: rule for rule in (best_density, best_error, one_se, best_bic)
 }

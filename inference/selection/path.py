@@ -99,23 +99,11 @@ def regularization_path(
         raise ValueError(f"prior is {prior!r}, which has no penalty to vary")
     options["max_iter"] = max_iter
     if betas is None:
-        n_betas = whole("n_betas", n_betas, 2)
-        if not 0 < smallest < 1:
-            raise ValueError(
-                f"smallest is {smallest}; it is a share of the largest beta, in (0, 1)"
-            )
-        # the fit with all penalised entries of A at the centre, which an infinite penalty forces
-        center = prior.center_of(n_states)
-        infinite = np.where(prior.penalised(n_states), np.inf, 0.0)
-        zero = Laplace(infinite, center if center.any() else 0.0)
-        empty = fit_map(cohort, n_states, zero, init=init, **options)
-        if empty.interrupted:
-            return Path(np.zeros(0), ())
-        grid = _largest(cohort, empty, prior) * np.geomspace(1.0, smallest, n_betas)
+        grid = beta_grid(cohort, n_states, prior, n_betas, smallest, init=init, **options)
     else:
         grid = np.sort(np.asarray(betas, float).ravel())[::-1]
-        if not grid.size or not (np.isfinite(grid) & (grid > 0)).all():
-            raise ValueError(f"betas is {betas}; give one or more positive numbers")
+        if not grid.size or not (np.isfinite(grid) & (grid >= 0)).all():
+            raise ValueError(f"betas is {betas}; give one or more numbers from 0 on")
     warm = bool(options.get("priors")) if warm is None else warm
     fits: dict[float, FitResult] = {}
     for beta in tqdm(grid[::-1].tolist(), disable=not progress, desc="path", unit="fit"):
@@ -130,10 +118,36 @@ def regularization_path(
     return Path(np.array(done), tuple(fits[beta] for beta in done))
 
 
-def _largest(cohort: Cohort, empty: FitResult, prior: Penalty) -> float:
+def beta_grid(
+    cohort: Cohort,
+    n_states: int,
+    prior: Penalty,
+    n_betas: int,
+    smallest: float = 1e-3,
+    **options: Any,
+) -> np.ndarray:
+    """Return a geometric grid from the least β that holds all penalised entries of A at the centre, downwards.
+
+    Takes the options of `fit_map`. Empty after Ctrl-C.
+    """
+    n_betas = whole("n_betas", n_betas, 2)
+    if not 0 < smallest < 1:
+        raise ValueError(f"smallest is {smallest}; it is a share of the largest beta, in (0, 1)")
+    # the fit with all penalised entries of A at the centre, which an infinite penalty forces
+    center = prior.center_of(n_states)
+    infinite = np.where(prior.penalised(n_states), np.inf, 0.0)
+    zero = Laplace(infinite, center if center.any() else 0.0)
+    empty = fit_map(cohort, n_states, zero, **options)
+    if empty.interrupted:
+        return np.zeros(0)
+    weights = options.get("weights")
+    return _largest(cohort, empty, prior, weights) * np.geomspace(1.0, smallest, n_betas)
+
+
+def _largest(cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any) -> float:
     """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
     params, constraints = empty.params, empty.constraints
-    problem = pose(cohort, empty.prior, params, constraints, empty.priors)
+    problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights)
     s, core = evaluate(params, problem, constraints).stats, empty.moving
     k = core.n_states
     found = float(beta_max(core.Q, s.S10[:k, :k], prior, s.S00[:k, :k], core.A))

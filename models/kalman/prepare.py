@@ -6,8 +6,10 @@ every sequence has its own recursion (`gappy`), in blocks.
 """
 
 import functools
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -19,6 +21,7 @@ from .gappy import Gappy
 from .statistics import ExpectedStatistics
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
+_WORTH = 20_000  # steps of all sequences that a second part must save
 _BLOCK = 256  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
 
 
@@ -55,7 +58,63 @@ def prepare(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Prepare
             data = compress(cohort, kept)
         sequences = (_fill(x, filled, xp=np) for x in data[:-1])
         return Complete(*(jnp.asarray(x, dtype) for x in (*sequences, data.n_t)))
+    if isinstance(cohort.lengths, np.ndarray) and not cohort.complete:
+        return _by_length(cohort, dtype, weights)
     return arrange(cohort, dtype, weights, _MULTIPLE)
+
+
+class Parts(NamedTuple):
+    """Data ready for the E-step in several parts, whose sums are added."""
+
+    parts: tuple[Gappy, ...]
+
+    def log_likelihood(self, params: LDSParams) -> Array:
+        """Return Σ_n w_n log p(y_n | Ω)."""
+        return sum(part.log_likelihood(params) for part in self.parts)  # type: ignore[return-value]
+
+    def score(self, params: LDSParams) -> LDSParams:
+        """Return the gradient of `log_likelihood`."""
+        return jax.tree.map(lambda *x: sum(x), *(part.score(params) for part in self.parts))
+
+    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
+        """Return the sums that EM needs."""
+        found = (part.expected_statistics(params) for part in self.parts)
+        return jax.tree.map(lambda *x: sum(x), *found)
+
+
+def _by_length(cohort: Cohort, dtype: Any, weights: Array | None) -> Prepared:
+    """Arrange sequences with gaps in one part or two, the short and the long: none runs far past its end."""
+    lengths = np.asarray(cohort.lengths)
+    cut = best_cut(lengths)
+    if cut is None:
+        return arrange(cohort, dtype, weights, _MULTIPLE)
+
+    def part(chosen):
+        T = int(lengths[chosen].max())
+        fields = {name: getattr(cohort, name)[chosen, :T] for name in ("y", "mask")}
+        few = replace(cohort, lengths=lengths[chosen], complete=False, **fields)
+        return arrange(few, dtype, None if weights is None else weights[chosen], _MULTIPLE)
+
+    short, long = (part(chosen) for chosen in (lengths <= cut, lengths > cut))
+    assert isinstance(short, Gappy) and isinstance(long, Gappy)
+    return Parts((short, long))
+
+
+def best_cut(lengths: np.ndarray) -> int | None:
+    """Return the length up to which a sequence is short, or None if two parts are not worth it.
+
+    A part costs its longest sequence times their number, filled up to a multiple of 8. Two parts must save a third of
+    the steps, and so many that it makes up for a second program to compile.
+    """
+
+    def cost(x):
+        return -(-len(x) // _MULTIPLE) * _MULTIPLE * x.max(initial=0)
+
+    cuts = np.unique(lengths)[:-1]
+    costs = [cost(lengths[lengths <= c]) + cost(lengths[lengths > c]) for c in cuts]
+    before = cost(lengths)
+    worth = costs and min(costs) < min(2 / 3 * before, before - _WORTH)
+    return int(cuts[int(np.argmin(costs))]) if worth else None
 
 
 def arrange(

@@ -2,12 +2,14 @@
 
 from .base import Penalty, Piece, Prior, as_penalty
 from .distribution import PriorDistribution
+from .embedded import Embedded
 from .flat import Flat
 from .group import GroupLaplace
 from .hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
 from .laplace import Laplace
 
 __all__ = [
+    "Embedded",
     "Flat",
     "GammaLaplace",
     "GroupLaplace",

@@ -122,11 +122,7 @@ class Prior:
         needed = {f.name for f in fields(cls) if f.default is f.default_factory is MISSING}  # type: ignore[arg-type]
         if odd or needed - given.keys():
             raise ValueError(f"{kind} is described by {sorted(given)}; it has {sorted(wanted)}")
-        values = {
-            k: np.array(given[k]) if isinstance(given[k], list) else given[k]
-            for k in wanted & given.keys()
-        }
-        return cls(**values)
+        return cls(**{k: _read(given[k]) for k in wanted & given.keys()})
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
@@ -140,6 +136,13 @@ class Prior:
             raise TypeError(f"there is a prior named {cls.__name__} already; choose another name")
         _KINDS[cls.__name__] = cls
         jax.tree_util.register_pytree_node(cls, _flatten, lambda aux, x: _unflatten(cls, aux, x))
+
+
+def _read(value: Any) -> Any:
+    """Return a field of a prior from a JSON file: a list is an array, a mapping another prior."""
+    if isinstance(value, Mapping):
+        return Prior.from_dict(value)
+    return np.array(value) if isinstance(value, list) else value
 
 
 class Piece(NamedTuple):

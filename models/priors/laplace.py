@@ -59,5 +59,4 @@ class Laplace(EntryPenalty):
         ):  # a class of a user's own, which may differ in more than its fields
             return self
         beta = self._each_entry(n_states).astype(dtype)
-        center = jnp.asarray(self.center_of(n_states), dtype) if self._has_center else 0.0
-        return Laplace(jnp.asarray(beta), center)
+        return Laplace(jnp.asarray(beta), jnp.asarray(self.center_of(n_states), dtype))
