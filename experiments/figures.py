@@ -142,10 +142,10 @@ def plot_eigenvalues(fit: FitResult, posterior: Any, n: int = 400) -> Figure:
         raise ValueError(
             "A was held when this posterior was sampled; its eigenvalues are the fit's"
         )
-    A = data["A"].values
-    A = A.reshape(-1, *A.shape[2:])
+    k = fit.n_states  # own levels of the sequences have eigenvalues of 1
+    A = data["A"].values[..., :k, :k].reshape(-1, k, k)
     A = A[np.unique(np.linspace(0, len(A) - 1, min(n, len(A))).astype(int))]
-    values, mode = np.linalg.eigvals(A).ravel(), np.linalg.eigvals(np.asarray(fit.params.A))
+    values, mode = np.linalg.eigvals(A).ravel(), np.linalg.eigvals(np.asarray(fit.moving.A))
     figure, axis = plt.subplots(figsize=(5, 5), layout="constrained")
     angle = np.linspace(0, 2 * np.pi, 200)
     axis.plot(np.cos(angle), np.sin(angle), color="0.7", lw=0.8)

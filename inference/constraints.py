@@ -221,18 +221,10 @@ class Constraints:
             free.remove("Q")
         return params._replace(**{name: clear(getattr(params, name)) for name in free})
 
-    def weak_priors(self, cohort: Cohort, params: LDSParams) -> dict[str, Any]:
-        """Return weak priors for a model under these constraints, on the scale of its states and of the data."""
-        k, y = self.n_moving(params), np.asarray(cohort.y, float)
-        square = (y * y).sum((0, 1)) / np.maximum(np.asarray(cohort.mask).sum((0, 1)), 1)
-        scale = square if self.C == "identity" else np.full(k, 10.0)
-        found = weak_priors(cohort, k, scale)
-        if self.own_levels:
-            found |= {
-                name: weak_priors(cohort, params.n_states, np.append(scale, square))[name]
-                for name in ("pi1", "V1")
-            }
-        return found
+    def weak_priors(self, cohort: Cohort, n_states: int) -> dict[str, Any]:
+        """Return weak priors for a model of so many moving states, on the scale of its states and of the data."""
+        levels = self.C == "identity"
+        return weak_priors(cohort, n_states, levels=levels, own_levels=self.own_levels)
 
     # ---- changes of basis
 

@@ -20,7 +20,9 @@ from .cohort import Cohort
 from .params import LDSParams, shapes_of
 
 COVARIANCES = ("Q", "R", "V1")
-_NOISE = 0.1  # of a channel's mean square: what weak priors expect of R, and of Q where states are levels
+_NOISE = (
+    0.1  # of a channel's variance: what weak priors expect of R, and of Q where states are levels
+)
 
 
 class Scatter(NamedTuple):
@@ -132,31 +134,34 @@ def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
 
 
 def weak_priors(
-    cohort: Cohort, n_states: int, state_scale: np.ndarray | None = None
+    cohort: Cohort, n_states: int, *, levels: bool = False, own_levels: bool = False
 ) -> dict[str, dist.Distribution]:
     """Return weak priors of Q, R, π1 and V1, which keep a fit away from singular covariances.
 
     Each covariance is drawn to a guess, as if by 2k + 3 more observations of k dimensions: R to a tenth of the
-    channels' mean squares s², V1 to the scale of the states, Q to a tenth of it; π1 to 0 as if by one patient more.
-    `state_scale` (l,) is the variance that states are expected to have: s² where states are levels of channels. By
-    default it is 10, which goes with Q = I.
+    channels' variances s², V1 to the mean square that states are expected to have, Q to a tenth of their variance; π1
+    to 0 as if by one patient more. States have the channels' s² where they are `levels`, else 10, to go with Q = I.
+    With `own_levels` there are d static states besides, which Q leaves out.
     """
     y, mask = np.asarray(cohort.y, float), np.asarray(cohort.mask)
-    square = (y * y).sum((0, 1)) / np.maximum(mask.sum((0, 1)), 1)
-    square = np.where(square > 0, square, 1.0)
-    states = (
-        np.full(n_states, 1 / _NOISE) if state_scale is None else np.asarray(state_scale, float)
-    )
+    n = np.maximum(mask.sum((0, 1)), 1)
+    mean, square = y.sum((0, 1)) / n, (y * y).sum((0, 1)) / n
+    variance = square - mean**2
+    variance = np.where(variance > 1e-9 * square, variance, np.where(square > 0, square, 1.0))
+    square = np.maximum(square, variance)
+    hidden = np.full(n_states, 1 / _NOISE)
+    first = square if levels else hidden
+    first = np.append(first, square) if own_levels else first
 
     def near(variances):
         k = len(variances)
         return dist.InverseWishart(k + 2.0, scale_matrix=jnp.diag((2 * k + 3) * variances))
 
     return {
-        "Q": near(_NOISE * states),
-        "R": near(_NOISE * square),
-        "pi1": dist.Normal(jnp.zeros(n_states), jnp.sqrt(states)).to_event(1),
-        "V1": near(states),
+        "Q": near(_NOISE * (variance if levels else hidden)),
+        "R": near(_NOISE * variance),
+        "pi1": dist.Normal(jnp.zeros(len(first)), jnp.sqrt(first)).to_event(1),
+        "V1": near(first),
     }
 
 

@@ -32,7 +32,7 @@ from ..figures import (
 )
 from ..labs import Binned
 from ..saving import save_posterior
-from .fitting import Model, Say, state_names
+from .fitting import Model, Say, state_names, variance_table
 from .forecasts import forecast_table
 from .report import Report
 
@@ -90,16 +90,20 @@ def compare_job(
     comparison.confusion.to_csv(folder / "confusion.csv", index_label="rule")
     say(str(comparison))
     report = Report(title)
+    _add_skill(report, folder)
     report.heading("Data")
     report.lines(str(binned))
     if extra is not None:
         extra(report)
     report.heading("MAP fit")
     report.lines(str(fit))
-    report.text(
-        "C, what a unit of each state adds to each test, in the tests' standard deviations:"
-    )
-    report.table(pd.DataFrame(np.asarray(fit.params.C), list(cohort.channels), states))
+    if fit.constraints.free("C"):
+        report.text(
+            "C, what a unit of each state adds to each test, in the tests' standard deviations:"
+        )
+        report.table(pd.DataFrame(np.asarray(fit.moving.C), list(cohort.channels), states))
+    report.text("Shares of each test's variance:")
+    report.table(variance_table(fit, cohort))
     if cohort.labels.logged:
         names = ", ".join(cohort.labels.logged)
         report.text(
@@ -122,6 +126,16 @@ def compare_job(
     report.heading("All entries")
     report.table(comparison.table.reset_index())
     report.write(folder / "report.html")
+
+
+def _add_skill(report: Report, folder: Path) -> None:
+    """Add how well the model forecasts held-out patients beside baselines, if the fit had patients to hold out."""
+    file = folder / "skill.txt"
+    if file.exists():
+        verdict, *rest = file.read_text().split("\n")
+        report.heading("Does it forecast?")
+        report.text(verdict)
+        report.lines("\n".join(rest))
 
 
 def _add_verdict(report: Report, comparison: Comparison) -> None:

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from ...models import Cohort, LDSParams, Penalty
+from ...models import Cohort, LDSParams
 from ...models.arguments import whole
 from ...models.linalg import least_correlation
 from ..constraints import Constraints
+from ..result import FitResult
 
 
 def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> None:
@@ -28,27 +29,66 @@ def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> No
         )
 
 
-def warnings_of(params: LDSParams, prior: Penalty, constraints: Constraints) -> tuple[str, ...]:
-    """Return warnings about the result of a fit."""
-    found = []
+def warnings_of(fit: FitResult, cohort: Cohort) -> tuple[str, ...]:
+    """Return warnings about the result of a fit, which name channels and advise what was not done already."""
+    found, params, constraints = [], fit.params, fit.constraints
     ratio = scale_ratio(params)
-    if not prior.is_flat and constraints.free("Q") and ratio > 1e3:
+    if not fit.prior.is_flat and constraints.free("Q") and ratio > 1e3:
         found.append(
             f"the scales of single states drift apart (ratio {ratio:.1e}): the "
             "penalty on A can be lowered without end by rescaling states; Q='unit diagonal' or "
             "Q='identity' makes the problem well posed"
         )
-    if constraints.free("R") and _sees_no_error(params):
-        found.append(
-            "R is nearly singular: the model sees no measurement error in some combination of channels, as on "
-            "interpolated, rounded or calculated values; likelihoods of new data may be far off. Gaps left missing, "
-            "fewer states or a diagonal R may help"
-        )
+    if constraints.free("R"):
+        found += _no_error(fit, cohort)
+    if constraints.free("Q") and constraints.C == "identity":
+        found += _collinear_noise(fit, cohort)
     finite = np.isfinite(np.asarray(params.A)).all()
-    radius = np.abs(np.linalg.eigvals(params.A)).max() if finite else np.nan
-    if radius > 1:
-        found.append(f"A is not stable: its spectral radius is {radius:.3f}")
+    radius = np.abs(np.linalg.eigvals(fit.moving.A)).max() if finite else np.nan
+    if radius > 1 + 1e-9:
+        found.append(
+            f"A is not stable: its spectral radius is {radius:.4f}, and forecasts grow "
+            f"{radius**cohort.n_steps:.3g} times within {cohort.n_steps} steps"
+        )
     return tuple(found)
+
+
+def _no_error(fit: FitResult, cohort: Cohort) -> list[str]:
+    """Return a warning if the model sees no measurement error in a channel, or in a combination of channels."""
+    C, V1, R = (np.asarray(x) for x in (fit.params.C, fit.params.V1, fit.params.R))
+    bare = np.diagonal(R) < 1e-5 * np.diagonal(C @ V1 @ C.T)
+    names = ", ".join(name for name, yes in zip(cohort.channels, bare, strict=True) if yes)
+    if names:
+        what = f"the model sees no measurement error in {names} (R is next to 0 there)"
+    elif least_correlation(R) < 1e-5:
+        worst = np.linalg.eigh(R / np.sqrt(np.outer(np.diagonal(R), np.diagonal(R))))[1][:, 0]
+        among = [cohort.channels[j] for j in np.argsort(-np.abs(worst))[:2]]
+        what = f"R is nearly singular: the model sees no measurement error in a combination of {' and '.join(among)}"
+    else:
+        return []
+    advice = [] if "R" in fit.priors else ["priors='weak' keeps R away from that"]
+    if "R" not in fit.constraints.diagonal and not names:
+        advice.append("a diagonal R may help")
+    if cohort.complete:
+        advice.append("values that were interpolated are better left missing")
+    text = f"{what}, as on interpolated, rounded or calculated values; likelihoods of new data may be far off"
+    return [f"{text}: {'; '.join(advice)}" if advice else text]
+
+
+def _collinear_noise(fit: FitResult, cohort: Cohort) -> list[str]:
+    """Return a warning if the noises of two levels are all but the same: single entries of A then mean little."""
+    Q = np.asarray(fit.moving.Q)
+    scale = np.sqrt(np.outer(np.diagonal(Q), np.diagonal(Q)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = np.tril(Q / scale, -1)
+    i, j = np.unravel_index(np.nanargmax(np.abs(correlation)), Q.shape)
+    if len(Q) < 2 or not np.abs(correlation[i, j]) > 0.98:
+        return []
+    return [
+        f"{cohort.channels[i]} and {cohort.channels[j]} move together (their noises in Q correlate by "
+        f"{correlation[i, j]:.3f}): how the one acts on the other is hardly told apart; leave one out, or ask for a "
+        "diagonal Q"
+    ]
 
 
 def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> tuple[str, ...]:
@@ -72,14 +112,6 @@ def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> 
             "(init=LDSParams(...))"
         )
     return tuple(found)
-
-
-def _sees_no_error(params: LDSParams) -> bool:
-    """Tell whether R is near singular, or hardly any of a channel's variance at the first step is error."""
-    C, V1 = np.asarray(params.C), np.asarray(params.V1)
-    signal = np.diagonal(C @ V1 @ C.T)
-    error = np.diagonal(params.R)
-    return bool(least_correlation(params.R) < 1e-5 or (error < 1e-5 * signal).any())
 
 
 def scale_ratio(params: LDSParams) -> float:

@@ -13,7 +13,7 @@ from ...models.arguments import whole
 from ...models.priors import as_penalty
 from ..constraints import Constraints
 from ..result import FitResult
-from .checks import check_request, warnings_of_input
+from .checks import check_request, warnings_of, warnings_of_input
 from .loop import Options, Tell, climb
 from .paper import fit_paper
 from .program import LONGEST, Problem, pose, run, unevaluated
@@ -74,7 +74,7 @@ def fit_map(
     if accelerate and variant == "exact" and constraints.free("A"):
         A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
-    priors = _priors(priors, cohort, starts[0], constraints)
+    priors = _priors(priors, cohort, n_states, constraints)
     problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
@@ -84,7 +84,7 @@ def fit_map(
             options = Options(prior, priors, constraints, accelerate, max_iter, tol, warm)
             fit = climb(best, problem, options, tell)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
-    return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
+    return fit._replace(restarts=restarts, warnings=(*noticed, *warnings_of(fit, cohort)))
 
 
 def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
@@ -136,16 +136,13 @@ def _weighted(
 
 
 def _priors(
-    given: Mapping[str, Any] | str | None,
-    cohort: Cohort,
-    start: LDSParams,
-    constraints: Constraints,
+    given: Mapping[str, Any] | str | None, cohort: Cohort, n_states: int, constraints: Constraints
 ) -> dict[str, Any]:
     """Return the priors of the parameters besides A that are learned; "weak" ones are made from the cohort."""
     if isinstance(given, str):
         if given != "weak":
             raise ValueError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
-        given = constraints.weak_priors(cohort, start)
+        given = constraints.weak_priors(cohort, n_states)
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 

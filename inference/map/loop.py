@@ -18,7 +18,7 @@ from ..result import FitResult, Stop
 from .accelerate.basis_steps import basis_step
 from .accelerate.coordinates import chart_at
 from .accelerate.quasi_newton import quasi_newton
-from .checks import scale_ratio, warnings_of
+from .checks import scale_ratio
 from .program import Problem, State, evaluate, log_prior, run, unevaluated
 
 _CHUNK = 25  # EM iterations in one compiled run, after which progress is shown and Ctrl-C is seen
@@ -180,7 +180,7 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
         priors=options.priors,
         constraints=constraints,
         steps=now.steps,
-        warnings=warnings_of(params, options.prior, constraints),
+        warnings=(),
         restarts=np.zeros(0),
     )
 

@@ -19,7 +19,6 @@ from ...models import ExpectedStatistics, LDSParams, Penalty
 from ..constraints import Constraints
 from ..proximal import proximal_gradient, quadratic, theorem1_step
 from ..result import FitResult, Stop
-from .checks import warnings_of
 from .loop import Tell, normalised
 from .mstep import Floors, right_divide, stationarity
 from .program import Problem
@@ -125,6 +124,6 @@ def fit_paper(
         prior=prior,
         constraints=constraints,
         steps={"em": len(objective), "quasi-newton": 0, "basis": 0},
-        warnings=warnings_of(params, prior, constraints),
+        warnings=(),
         restarts=np.zeros(0),
     )
