@@ -14,16 +14,17 @@ jax.config.update("jax_enable_x64", True)
 from sparse_lds.experiments.figures import plot_forecast_fan, plot_transition
 from sparse_lds.experiments.labs import bin_labs, read_labs
 from sparse_lds.experiments.saving import load_fit, save_fit, save_posterior
+from sparse_lds.experiments.skill import skill
 from sparse_lds.experiments.synthetic import synthetic_labs
 from sparse_lds.inference import (
-    Constraints,
     compare_map_posterior,
     diagnose,
     fit_map,
+    level_candidates,
     sample_posterior,
     select,
 )
-from sparse_lds.models import Laplace, forecast
+from sparse_lds.models import forecast
 
 folder = Path(tempfile.mkdtemp())  # yours may be any folder
 
@@ -46,34 +47,59 @@ print(binned)
 # Read this log first: what was dropped, and why? A *panel* is a bin with a value of every test, and a patient needs ten of them (`min_panels`). Times may be dates or numbers (`time_unit="d"` if they count days), and bins of any length (`step="1d"`); what is not a number is counted and left out. `gaps="missing"` leaves empty bins to the model; `"interpolate"` draws lines, as the paper did.
 # A bin should be about as wide as the time between two draws: look at how much is missing.
 #
-# ## How many states, and which β?
+# ## Which model, and which β?
 #
-# Values that are positive and skewed, such as creatinine, are better modelled by their logarithms: `binned.cohort.log(["CREA"])`, and no forecast is negative. Channels first get mean 0 and standard deviation 1, so that one β is fair to all; forecasts go back to the units of the file. `select` holds out patients, fits the others, and asks how well those held out are
-# predicted. Among the choices within one standard error of the best it takes the sparsest. `Q="identity"` fixes the scales of the states, without which the penalty has no minimum (notebook 4).
+# Values that are positive and skewed, such as creatinine, are better modelled by their logarithms: `binned.cohort.log(["CREA"])`, and no forecast is negative. Channels first get mean 0 and standard deviation 1, so that one β is fair to all; forecasts go back to the units of the file.
+#
+# Each state is to be the true level of a test ($C = I$, a diagonal $R$), so that an entry of $A$ speaks of two tests: which one drives which? The prior pulls $A$ to the identity: a level stays where it is unless the data say otherwise. Weak priors on the noise keep it away from zero. What is left open
+# is for patients that are held out to decide: does each patient keep a level of their own (`own levels`), is the noise of the tests independent (`Q diagonal`), and how strong is the pull, β?
 
 # %% tags=["varies"]
 cohort = binned.cohort.standardize()
 chosen = select(
-    cohort, [1, 2, 3], betas=(10.0, 30.0, 100.0, 300.0), n_folds=3, Q="identity", max_iter=150
+    cohort,
+    candidates=level_candidates(cohort),
+    rule="best_error",
+    priors="weak",
+    n_betas=7,
+    n_folds=3,
+    tol=1e-3,
 )
-shown = ["n_states", "beta", "density", "density_se", "error", "nonzero"]
+shown = ["candidate", "beta", "density", "density_gap_se", "error", "error_gap_se", "nonzero"]
 print(chosen.table[shown].round(3).to_string(index=False))
-print(chosen.one_se)
+for rule in ("best_error", "best_density", "one_se"):
+    print(f"{rule}: {chosen.choice(rule)}")
 
 # %% [markdown]
-# `density` is the log predictive density of a held-out value (larger is better), `error` the mean absolute error of forecasts, over all tests in their own units. Is the best β inside of the grid? If it is at an edge, widen the grid. Do the rows differ by more
-# than `density_se`? If not, the patients cannot tell these models apart, and the sparsest is a fair choice.
+# `density` is the log predictive density of a held-out value (larger is better), `error` the mean absolute error of all forecasts, in standard deviations. The two standard errors are of the *difference* from the best row, patient by patient: rows that are nearer than that to the best cannot be told apart from it.
+# Density and error may disagree, and then it is for you to say what the model is for.
+#
+# ## Is it any good?
+#
+# Before any entry of $A$ is read: does the model forecast better than the last value carried forward? The baselines are fitted and judged on the same folds, and the model's own error is that of a choice made without the patient.
+
+# %% tags=["varies"]
+print(skill(cohort, chosen))
+
+# %% [markdown]
+# A model that does not beat the last value may still describe how tests move together, but its $A$ is then no more than a description.
 #
 # ## The fit
 
 # %% tags=["varies"]
-n_states, beta = chosen.one_se
-fit = fit_map(cohort, n_states, Laplace(beta), Q="identity", n_restarts=3)
+fit = fit_map(
+    cohort,
+    chosen.fit.n_states,
+    chosen.fit.prior,
+    init=chosen.fit.params,
+    constraints=chosen.fit.constraints,
+    priors="weak",
+)
 print(fit)
-print(np.asarray(fit.params.A).round(3))
+print(np.asarray(fit.moving.A).round(3))
 
 # %% [markdown]
-# Did it converge, and does it warn? (On the made-up file it does, and rightly: MCHC is calculated from the other two tests, so that one combination of the three has hardly an error of its own.) A fit that has not converged can go on: `fit_map(..., init=fit.params, max_iter=5000)`. Save it; it opens again with `load_fit`.
+# Did it converge, and does it warn? A warning names the test that it is about. A fit that has not converged can go on: `fit_map(..., init=fit.params, max_iter=5000)`. Save it; it opens again with `load_fit`.
 
 # %% tags=["varies"]
 save_fit(folder / "fit.json", fit)
@@ -82,29 +108,17 @@ assert np.array_equal(load_fit(folder / "fit.json").params.A, fit.params.A)
 # %% [markdown]
 # ## Does the posterior agree?
 #
-# The verdict comes first: draws that are not to be trusted say nothing. Remember what the question is: the rest of the fit is held, basis included, so an entry of $A$ means what it means in *this* basis.
+# The verdict comes first: draws that are not to be trusted say nothing. Remember what the question is: the rest of the fit is held, so that intervals are too narrow, and the prior is the fit's own; a zero here is an entry *at the prior's centre*, on the diagonal 1.
 
 # %% tags=["varies"]
 posterior = sample_posterior(jax.random.key(0), cohort, fit, num_samples=500)
 save_posterior(posterior, folder / "posterior.nc")
 print(diagnose(posterior), "\n")
-comparison = compare_map_posterior(fit, posterior)
+comparison = compare_map_posterior(fit, posterior, names=cohort.channels)
 print(comparison)
 
 # %% tags=["varies"]
 figure = plot_transition(comparison)
-# %% [markdown]
-# ## Which test speaks to which?
-#
-# The states above have no names: they are what predicts best. If the question is whether *one test* drives *another*, let each state be the true level of a test: as many states as tests, $C = I$ held, a diagonal $R$
-# (`--levels` on the command line). Then an entry of $A$ speaks of two tests, and the basis is not the penalty's choice.
-
-# %% tags=["varies"]
-by_test = fit_map(cohort, cohort.n_channels, Laplace(30.0), constraints=Constraints.levels())
-print(by_test)
-draws = sample_posterior(jax.random.key(2), cohort, by_test, num_samples=500)
-print(diagnose(draws))
-figure = plot_transition(compare_map_posterior(by_test, draws, names=cohort.channels))
 # %% [markdown]
 # ## Forecasts
 #
@@ -120,6 +134,7 @@ figure = plot_forecast_fan(jax.random.key(1), fit, posterior, cohort, longest, g
 # %% [markdown]
 # ## Exercises
 #
-# 1. Do all of this with a file of your own. In the shell it is `sparse-lds fit labs.csv --levels --beta auto --out results/mine` and so on (README).
+# 1. Do all of this with a file of your own. In the shell it is `sparse-lds fit labs.csv --out results/mine` and so on (README).
 # 2. Hold out your last ten patients altogether. How many of their values are inside the 90% bands?
-# 3. Halve `hours`. What becomes of the missing share, the memory (eigenvalues of $A$) and the error?
+# 3. Hidden states instead of levels, as in the paper: `candidates=hidden_candidates([2, 3])`. Do they forecast better?
+# 4. Halve `hours`. What becomes of the missing share, the memory (eigenvalues of $A$) and the error?

@@ -1,6 +1,6 @@
 """Choose the defaults by forecasts of held-out patients: what A is pulled to, own levels, noise, rule, hidden states.
 
-python benchmarks defaults --out results/defaults --workers 2        # all data sets that are not unseen
+python benchmarks defaults --out results/defaults                    # all data sets but those kept unseen
 python benchmarks defaults --only "pbcseq;labs 8h, gaps" --splits 2  # some
 python benchmarks defaults --table                                   # the table of what is there
 
@@ -21,7 +21,7 @@ import jax
 import numpy as np
 import pandas as pd
 from longitudinal import DATASETS
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp
 
 from sparse_lds.experiments.baselines import channel_mean, last_value, local_level, var1_forecaster
 from sparse_lds.experiments.protocol import exact_errors
@@ -38,8 +38,9 @@ from sparse_lds.models import Cohort, log_likelihood
 from sparse_lds.models.files import write_whole
 
 PULLS = ("zero", "off-diagonal", "persistence")
-BASELINES = ("last value", "channel mean", "VAR(1)", "local level")
 HIDDEN = 5
+RULE = "best_error"  # of the default
+KINDS = ("baselines", "levels", "OLDS", "hidden")
 N_BETAS = 5
 
 
@@ -80,31 +81,31 @@ def selected(train: Cohort, kind: str, seed: int) -> list[Selection]:
     return found
 
 
-def one_split(name: str, seed: int, file: Path) -> None:
-    """Fit everything on half of a data set, score it on the other half, and write the scores."""
+def one_job(name: str, seed: int, kind: str, file: Path) -> None:
+    """Fit one kind of models on half of a data set, score them on the other half, and write the scores."""
     jax.config.update("jax_enable_x64", True)
     cohort = next(d for d in DATASETS if d.name == name).load()
     order = np.random.default_rng(seed).permutation(len(cohort))
     train = cohort.take(order[: len(order) // 2]).standardize()
     test = cohort.take(order[len(order) // 2 :]).standardize_like(train)
-    local = local_level(train)
-    found = {
-        "last value": exact_errors(last_value, test),
-        "channel mean": exact_errors(channel_mean, test),
-        "VAR(1)": exact_errors(var1_forecaster(train), test),
-        "local level": forecast_errors(local, test),
-    }
-    result = {
-        "baselines": {k: v.tolist() for k, v in found.items()},
-        "cells": np.asarray(test.mask).sum((1, 2)).tolist(),
-    }
-    for kind in ("levels", "hidden", "OLDS"):
-        start = time.perf_counter()
-        found = selected(train, kind, seed)
-        fits = [fit for part in found for fit in part.fits]
-        held = [part.held_out for part in found]
-        result[kind] = {
-            "table": pd.concat([part.table for part in found]).to_dict("list"),
+    start = time.perf_counter()
+    if kind == "baselines":
+        found = {
+            "last value": exact_errors(last_value, test),
+            "channel mean": exact_errors(channel_mean, test),
+            "VAR(1)": exact_errors(var1_forecaster(train), test),
+            "local level": forecast_errors(local_level(train), test),
+        }
+        result = {
+            "errors": {k: v.tolist() for k, v in found.items()},
+            "cells": np.asarray(test.mask).sum((1, 2)).tolist(),
+        }
+    else:
+        chosen = selected(train, kind, seed)
+        fits = [fit for part in chosen for fit in part.fits]
+        held = [part.held_out for part in chosen]
+        result = {
+            "table": pd.concat([part.table for part in chosen]).to_dict("list"),
             "held_out": {
                 "density": np.concatenate([h.density for h in held]).tolist(),
                 "error": np.concatenate([h.error for h in held]).tolist(),
@@ -114,39 +115,39 @@ def one_split(name: str, seed: int, file: Path) -> None:
             "error": [forecast_errors(fit.params, test).tolist() for fit in fits],
             "density": [np.asarray(log_likelihood(f.params, test)).tolist() for f in fits],
             "least R": [float(np.diagonal(fit.params.R).min()) for fit in fits],
-            "seconds": time.perf_counter() - start,
         }
-        jax.clear_caches()
-    write_whole(file, json.dumps(result))
+    write_whole(file, json.dumps(result | {"seconds": time.perf_counter() - start}))
+    jax.clear_caches()
 
 
-class Scores:
-    """The scores of a split: errors of the test half for any rule and any set of structures."""
-
-    def __init__(self, file: Path):
-        self.found = json.loads(file.read_text())
-
-    def by_rule(self, kind: str, rule: str, names=None) -> tuple[np.ndarray, float]:
-        """Return the errors (N,), and the density, of the model that a rule chooses among structures."""
-        part = self.found[kind]
-        table = pd.DataFrame(part["table"])
-        held = HeldOut(**{k: np.array(v, float) for k, v in part["held_out"].items()})
-        wanted = np.flatnonzero([names is None or name in names for name in table["candidate"]])
-        few = held._replace(density=held.density[wanted], error=held.error[wanted])
-        row = wanted[choose(rule, table.iloc[wanted].reset_index(drop=True), few)]
-        density = np.sum(part["density"][row]) / np.sum(self.found["cells"])
-        return np.array(part["error"][row]), float(density)
+def by_rule(found: dict, rule: str, names=None) -> np.ndarray:
+    """Return the errors (N,) of the model that a rule chooses among structures."""
+    table = pd.DataFrame(found["table"])
+    held = HeldOut(**{k: np.array(v, float) for k, v in found["held_out"].items()})
+    wanted = np.flatnonzero([names is None or name in names for name in table["candidate"]])
+    few = held._replace(density=held.density[wanted], error=held.error[wanted])
+    row = wanted[choose(rule, table.iloc[wanted].reset_index(drop=True), few)]
+    return np.array(found["error"][row])
 
 
-def columns(scores: Scores, rule: str) -> dict[str, np.ndarray]:
-    """Return the errors of the test half by column of the table."""
-    found = {k: np.array(v) for k, v in scores.found["baselines"].items()}
-    for kind, label in (("OLDS", "OLDS by CV"), ("levels", None), ("hidden", None)):
-        names = sorted(set(scores.found[kind]["table"]["candidate"]))
-        for name in [None] if label else names:
-            found[label or name] = scores.by_rule(kind, rule, None if label else [name])[0]
-    for by in ("best_error", "best_density", "one_se"):
-        found[f"default, {by}"] = scores.by_rule("levels", by, DEFAULT)[0]
+def columns(folder: Path, name: str, seed: int, rule: str) -> dict[str, np.ndarray]:
+    """Return the errors of the test half by column of the table, as far as there are any."""
+    found: dict[str, np.ndarray] = {}
+    for kind in KINDS:
+        file = folder / file_name(name, seed, kind)
+        if not file.exists():
+            continue
+        scores = json.loads(file.read_text())
+        if kind == "baselines":
+            found |= {k: np.array(v) for k, v in scores["errors"].items()}
+        elif kind == "OLDS":
+            found["OLDS by CV"] = by_rule(scores, rule)
+        else:
+            for structure in dict.fromkeys(scores["table"]["candidate"]):
+                found[structure] = by_rule(scores, rule, [structure])
+        if kind == "levels":
+            for by in ("best_error", "best_density", "one_se"):
+                found[f"default, {by}"] = by_rule(scores, by, DEFAULT)
     return found
 
 
@@ -158,27 +159,34 @@ DEFAULT = tuple(
 
 
 def summary(folder: Path, rule: str) -> pd.DataFrame:
-    """Return a row for each data set and column: AMAE, its ratio to the best, and p against it, paired."""
+    """Return a row for each data set and column: AMAE, and the default's ratio to it with a paired p-value.
+
+    A column is compared with the default over the splits that both have.
+    """
     rows = []
     for data in DATASETS:
-        files = sorted(folder.glob(f"{data.name.replace(' ', '-')}_*.json"))
-        if not files:
-            continue
-        splits = [columns(Scores(file), rule) for file in files]
-        pooled = {k: np.concatenate([s[k] for s in splits]) for k in splits[0]}
-        means = {k: float(np.mean([np.nanmean(s[k]) for s in splits])) for k in splits[0]}
-        best = min(means, key=means.__getitem__)
-        for name, mean in means.items():
-            p = ttest_rel(pooled[name], pooled[best], nan_policy="omit").pvalue
-            ratio = mean / means[best]
-            rows.append([data.name, len(files), name, mean, ratio, np.nan if name == best else p])
-    return pd.DataFrame(rows, columns=["data", "splits", "column", "AMAE", "to best", "p"])
+        splits = [columns(folder, data.name, seed, rule) for seed in range(20)]
+        splits = [s for s in splits if f"default, {RULE}" in s]
+        for name in dict.fromkeys(k for s in splits for k in s):
+            both = [(s[name], s[f"default, {RULE}"]) for s in splits if name in s]
+            own, default = (np.concatenate(x) for x in zip(*both, strict=True))
+            error = np.mean([np.nanmean(x) for x, _ in both])
+            ratio = np.mean([np.nanmean(x) for _, x in both]) / error
+            gap = (default - own)[np.isfinite(default - own)]
+            p = ttest_1samp(gap, 0).pvalue if np.ptp(gap) > 0 else 1.0
+            rows.append([data.name, len(both), name, error, ratio, p])
+    return pd.DataFrame(rows, columns=["data", "splits", "column", "AMAE", "default / this", "p"])
+
+
+def file_name(name: str, seed: int, kind: str) -> str:
+    """Return the name of the file that holds the scores of a job."""
+    return f"{name.replace(' ', '-').replace(',', '')}_{seed}_{kind}.json"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="data sets, with semicolons")
-    parser.add_argument("--unseen", action="store_true", help="the data sets kept aside, too")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of models, with commas")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rule", default="best_error", help="that chooses β within a column")
@@ -188,20 +196,21 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     wanted = [name.strip() for name in args.only.split(";") if name.strip()]
     jobs = [
-        (data.name, seed, args.out / f"{data.name.replace(' ', '-')}_{seed}.json")
+        (data.name, seed, kind, args.out / file_name(data.name, seed, kind))
+        for kind in args.kinds.split(",")
         for seed in range(args.splits)
         for data in DATASETS
-        if (data.name in wanted if wanted else data.role != "unseen" or args.unseen)
+        if (data.name in wanted if wanted else data.role != "unseen")
     ]
-    jobs = [] if args.table else [job for job in jobs if not job[2].exists()]
+    jobs = [] if args.table else [job for job in jobs if not job[-1].exists()]
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
-        for job, done in [(job, pool.submit(one_split, *job)) for job in jobs]:
+        for job, done in [(job, pool.submit(one_job, *job)) for job in jobs]:
             error = done.exception()
-            print(f"{job[0]}, split {job[1]}: {error or 'done'}", flush=True)
+            print(f"{job[0]}, split {job[1]}, {job[2]}: {error or 'done'}", flush=True)
     table = summary(args.out, args.rule)
     table.to_csv(args.out / "defaults.csv", index=False)
     pd.set_option("display.width", 250)
-    for value in ("AMAE", "to best", "p"):
+    for value in ("AMAE", "default / this", "p"):
         print(f"\n{value}")
         wide = table.pivot(index="column", columns="data", values=value)
         print(wide.reindex(table["column"].unique()).to_string(float_format=lambda x: f"{x:.3f}"))
