@@ -17,7 +17,7 @@ import pandas as pd
 from estep import dynamax_model, problem
 from timing import seconds, timed
 
-from sparse_lds.inference import fit_em, fit_map, initial_params, regularization_path
+from sparse_lds.inference import fit_em, fit_map, initial_params
 from sparse_lds.models import Flat, Laplace, LDSParams, simulate
 
 warnings.filterwarnings("ignore")  # of the other packages
@@ -115,17 +115,6 @@ def acceleration(n_cohorts=10, n_plain=5000) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def path(n_betas=30) -> pd.Series:
-    """Time a path of n_betas fits, and the single fit in its middle."""
-    cohort = cohort_of(0)
-    grid = np.geomspace(100, 0.1, n_betas)
-    single = seconds(partial(fit_map, cohort, 5, Laplace(float(grid[n_betas // 2]))), repeats=3)
-    whole = seconds(partial(regularization_path, cohort, 5, betas=grid), repeats=1)
-    return pd.Series(
-        {"single fit s": single, f"path of {n_betas} s": whole, "ratio": whole / single}
-    )
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="the peers only")
@@ -142,8 +131,6 @@ def main():
     print(
         table.groupby("prior")["ratio"].describe()[["count", "min", "50%", "max"]], "\n", flush=True
     )
-    print("A path against one fit\n")
-    print(path().to_string())
 
 
 if __name__ == "__main__":
