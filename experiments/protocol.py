@@ -73,17 +73,15 @@ def evaluate(
     )
 
 
-def exact_errors(
-    forecaster: Forecaster, cohort: Cohort, scale: np.ndarray | float = 1.0
-) -> np.ndarray:
-    """Return the mean absolute error over *every* pair (ψ, φ) and channel of each sequence, times `scale` (d,): (N,).
+def exact_errors(forecaster: Forecaster, cohort: Cohort) -> np.ndarray:
+    """Return the mean absolute error over *every* pair (ψ, φ) and channel of each sequence, (N,).
 
     What the error of random tasks tends to. Of an LDS it is `inference.forecast_errors`, which is faster.
     """
     tasks = every_task(cohort)
     at = tasks.patient, tasks.phi - 1
     seen = np.asarray(cohort.mask)[at]
-    gap = np.abs(np.asarray(cohort.y)[at] - forecaster(cohort, tasks)) * scale
+    gap = np.abs(np.asarray(cohort.y)[at] - forecaster(cohort, tasks))
     error = np.where(seen, gap, 0.0)
     total, count = (np.bincount(tasks.patient, x.sum(1), len(cohort)) for x in (error, seen))
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

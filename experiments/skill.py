@@ -47,7 +47,7 @@ class Skill(NamedTuple):
         model = self.table.loc[MODEL, "error"]
         against = f"error {model:.3f} against {row['error']:.3f}, skill {self.score:+.1%}, p = {row['p']:.2g}"
         if self.beats_baselines:
-            head = f"Forecasts of held-out patients are better than by any baseline; the best is {NAMES[best]}"
+            head = f"Forecasts of held-out patients are better than by {NAMES[best]}, the best baseline"
         elif row["p"] < _SURE:
             head = f"This model does NOT forecast held-out patients as well as {NAMES[best]} does"
         else:
@@ -63,8 +63,8 @@ class Skill(NamedTuple):
 def skill(cohort: Cohort, chosen: Selection) -> Skill:
     """Compare the chosen model with baselines, all on the folds of the selection; the cohort is standardised.
 
-    The error of a patient is that of the structure and β that the other folds would have chosen: the patient had
-    no part in the choice.
+    The error of a patient is that of the structure and β that scores of the other folds would have chosen. Centre and
+    scale are those of the whole cohort for the model and for all baselines alike.
     """
     N, fold = len(cohort), chosen.held_out.fold
     found = {MODEL: chosen.held_out.error[chosen.honest_rows(), np.arange(N)]}
@@ -72,14 +72,12 @@ def skill(cohort: Cohort, chosen: Selection) -> Skill:
     for k in np.unique(fold):
         held = fold == k
         part, rest = cohort.take(~held), cohort.take(held)
-        centred = rest.standardize_like(part.standardize())
-        back = np.asarray(centred.labels.scale) / np.asarray(rest.labels.scale)
         for name, forecaster in (
             ("last value", last_value),
             ("channel mean", channel_mean),
-            ("VAR(1)", var1_forecaster(part.standardize())),
+            ("VAR(1)", var1_forecaster(part)),
         ):
-            found[name][held] = exact_errors(forecaster, centred, back)
+            found[name][held] = exact_errors(forecaster, rest)
         found["local level"][held] = forecast_errors(local_level(cohort, ~held), cohort)[held]
     errors = pd.DataFrame(found, index=pd.Index(cohort.ids, name="id"))
     return Skill(_table(errors), errors)
@@ -95,7 +93,8 @@ def _table(errors: pd.DataFrame) -> pd.DataFrame:
         row = {"error": np.nanmean(own), "se": np.nanstd(own, ddof=1) / np.sqrt(len(gap))}
         if name != MODEL:
             row["skill"] = 1 - np.nanmean(model) / np.nanmean(own)
-            row["p"] = float(ttest_1samp(gap, 0)[1]) if np.ptp(gap) > 0 else 1.0  # type: ignore[arg-type]
+            told = len(gap) > 1 and np.ptp(gap) > 0
+            row["p"] = float(ttest_1samp(gap, 0)[1]) if told else 1.0  # type: ignore[arg-type]
             row["patients better"] = (gap > 0).mean()
         rows[name] = row
     return pd.DataFrame(rows).T

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Real
+from scipy.special import multigammaln  # type: ignore[attr-defined]
 
 from .cohort import Cohort
-from .params import LDSParams, shapes_of
+from .params import LDSParams
 
 COVARIANCES = ("Q", "R", "V1")
 _NOISE = (
@@ -38,6 +39,13 @@ class Scatter(NamedTuple):
         _, logdet = xp.linalg.slogdet(S)
         return -0.5 * (self.count * logdet + xp.trace(xp.linalg.solve(S, self.total)))
 
+    def log_constant(self) -> float:
+        """Return the constant of log p: ν/2 log |Ψ| - ν k/2 log 2 - log Γ_k(ν/2)."""
+        k = len(self.total)
+        nu = float(self.count) - k - 1
+        logdet = np.linalg.slogdet(self.total)[1]
+        return float(nu / 2 * (logdet - k * np.log(2)) - multigammaln(nu / 2, k))
+
     def gradient(self, S: np.ndarray) -> np.ndarray:
         """Return the gradient of log p at S, 0 outside of the leading block, in numpy."""
         k, g = len(self.total), np.zeros_like(S)
@@ -55,6 +63,10 @@ class Ridge(NamedTuple):
     def log_kernel(self, x: Any, xp: Any = jnp) -> Any:
         """Return log p(x) up to a constant."""
         return -0.5 * xp.sum(self.precision * (x - self.mean) ** 2)
+
+    def log_constant(self) -> float:
+        """Return the constant of log p."""
+        return float(0.5 * np.sum(np.log(self.precision / (2 * np.pi))))
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient of log p at x."""
@@ -85,15 +97,20 @@ class Conjugate(NamedTuple):
         if not isinstance(term, Scatter):
             return total, n
         k = len(term.total)
-        more = jnp.zeros_like(total).at[:k, :k].set(term.total.astype(total.dtype))
+        more = jnp.pad(jnp.asarray(term.total, total.dtype), (0, len(total) - k))
         return total + more, n + term.count
 
 
 def as_conjugate(
-    priors: Mapping[str, Any], n_states: int, n_channels: int, dtype: Any
+    priors: Mapping[str, Any], params: LDSParams, n_moving: int, dtype: Any
 ) -> Conjugate:
-    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape."""
-    shapes, terms, constant = shapes_of(n_states, n_channels), {}, 0.0
+    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape than in `params`.
+
+    Q has a prior of its first `n_moving` states: the others have no noise.
+    """
+    shapes: dict[str, Any] = {name: np.shape(x) for name, x in params._asdict().items()}
+    shapes["Q"] = (n_moving, n_moving)
+    terms, constant = {}, 0.0
     for name, prior in priors.items():
         if name not in shapes or name == "A":
             raise ValueError(
@@ -102,12 +119,11 @@ def as_conjugate(
         term = _scatter(name, prior) if name in COVARIANCES else _ridge(name, prior, shapes[name])
         wanted = shapes[name]
         shape = term.total.shape if isinstance(term, Scatter) else term.mean.shape
-        if shape != wanted and not (name == "Q" and shape < wanted):
+        if shape != wanted:
             raise ValueError(f"priors[{name!r}] has shape {shape}; it must be {wanted}")
-        somewhere = np.eye(len(term.total)) if isinstance(term, Scatter) else term.mean
-        constant += float(prior.log_prob(somewhere)) - float(term.log_kernel(somewhere, np))
-        terms[name] = type(term)(*(jnp.asarray(x, dtype) for x in term))
-    return Conjugate(terms, jnp.asarray(constant, dtype))
+        constant += term.log_constant()
+        terms[name] = type(term)(*(np.asarray(x, dtype) for x in term))
+    return Conjugate(terms, np.asarray(constant, dtype))
 
 
 def _scatter(name: str, prior: Any) -> Scatter:
@@ -124,7 +140,7 @@ def _scatter(name: str, prior: Any) -> Scatter:
 def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
     """Return a normal distribution of independent entries as mean and precision."""
     base = prior.base_dist if isinstance(prior, dist.Independent) else prior
-    if not isinstance(base, dist.Normal):
+    if not isinstance(base, dist.Normal) or len(prior.event_shape) != len(shape):
         raise ValueError(
             f"priors[{name!r}] is a {type(base).__name__}, which has no M-step in closed form; give numpyro's "
             f"Normal(...).to_event({len(shape)}) to a fit (NUTS takes any distribution)"
@@ -133,34 +149,62 @@ def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
     return Ridge(loc, 1 / scale**2)
 
 
+class VarianceGuess(NamedTuple):
+    """Where the variance of each channel seems to come from, by moments: arrays (d,)."""
+
+    variance: np.ndarray
+    between: np.ndarray  # of the sequences' means, less what chance adds to it
+    moving: np.ndarray  # within sequences, and still there one step later: no error of measurement
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> "VarianceGuess":
+        """Return the moments of a cohort; each is at least a fiftieth of the channel's variance."""
+        y, mask = np.asarray(cohort.y, float), np.asarray(cohort.mask)
+        n, each = np.maximum(mask.sum((0, 1)), 1), mask.sum(1)
+        mean, square = y.sum((0, 1)) / n, (y * y).sum((0, 1)) / n
+        variance = np.where(square > mean**2 * (1 + 1e-9), square - mean**2, square)
+        variance = np.where(variance > 0, variance, 1.0)
+        seen = each > 0
+        own = np.where(seen, y.sum(1) / np.maximum(each, 1), 0.0)
+        rest = np.where(mask, y - own[:, None], 0.0)
+        within = (rest**2).sum((0, 1)) / np.maximum((each - seen).sum(0), 1)
+        many = np.maximum(seen.sum(0), 1)
+        spread = (np.where(seen, own - mean, 0.0) ** 2).sum(0) / many
+        between = spread - within * (seen / np.maximum(each, 1)).sum(0) / many
+        pairs = mask[:, 1:] & mask[:, :-1]
+        lagged = (rest[:, 1:] * rest[:, :-1] * pairs).sum((0, 1)) / np.maximum(pairs.sum((0, 1)), 1)
+        least = 0.02 * variance
+        return cls(variance, *(np.clip(x, least, variance) for x in (between, lagged)))
+
+
 def weak_priors(
     cohort: Cohort, n_states: int, *, levels: bool = False, own_levels: bool = False
 ) -> dict[str, dist.Distribution]:
     """Return weak priors of Q, R, π1 and V1, which keep a fit away from singular covariances.
 
-    Each covariance is drawn to a guess, as if by 2k + 3 more observations of k dimensions: R to a tenth of the
-    channels' variances s², V1 to the mean square that states are expected to have, Q to a tenth of their variance; π1
-    to 0 as if by one patient more. States have the channels' s² where they are `levels`, else 10, to go with Q = I.
-    With `own_levels` there are d static states besides, which Q leaves out.
+    Each covariance of k dimensions is drawn to a guess as if by 2k + 1 more observations, the fewest of a proper
+    inverse-Wishart. The guess of R is a tenth of the channels' variances; of V1 what moments show of the sequences' own
+    levels and of what moves (`VarianceGuess`: next to nothing in white noise) where states are `levels`, else 10, which
+    goes with Q = I; of Q a tenth of it. π1 is drawn to 0 as if by one patient more. With `own_levels` there are d
+    static states besides, which Q leaves out.
     """
-    y, mask = np.asarray(cohort.y, float), np.asarray(cohort.mask)
-    n = np.maximum(mask.sum((0, 1)), 1)
-    mean, square = y.sum((0, 1)) / n, (y * y).sum((0, 1)) / n
-    variance = square - mean**2
-    variance = np.where(variance > 1e-9 * square, variance, np.where(square > 0, square, 1.0))
-    square = np.maximum(square, variance)
+    found = VarianceGuess.of(cohort)
     hidden = np.full(n_states, 1 / _NOISE)
-    first = square if levels else hidden
-    first = np.append(first, square) if own_levels else first
+    moving = (found.moving if own_levels else found.between + found.moving) if levels else hidden
+    first = np.append(moving, found.between) if own_levels else moving
+    y, n = np.asarray(cohort.y, float), np.maximum(np.asarray(cohort.mask).sum((0, 1)), 1)
+    square = np.maximum((y * y).sum((0, 1)) / n, found.variance)  # where data are not centred
+    width = square if levels else hidden
+    width = np.append(width, square) if own_levels else width
 
     def near(variances):
         k = len(variances)
-        return dist.InverseWishart(k + 2.0, scale_matrix=jnp.diag((2 * k + 3) * variances))
+        return dist.InverseWishart(float(k), scale_matrix=jnp.diag((2 * k + 1) * variances))
 
     return {
-        "Q": near(_NOISE * (variance if levels else hidden)),
-        "R": near(_NOISE * variance),
-        "pi1": dist.Normal(jnp.zeros(len(first)), jnp.sqrt(first)).to_event(1),
+        "Q": near(_NOISE * moving),
+        "R": near(_NOISE * found.variance),
+        "pi1": dist.Normal(jnp.zeros(len(first)), jnp.sqrt(width)).to_event(1),
         "V1": near(first),
     }
 

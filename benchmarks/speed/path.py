@@ -2,8 +2,8 @@
 
 python benchmarks path               # levels and hidden states, with weak priors and without, complete and with gaps
 
-The single fit is a cold one at the middle of the grid. "worst" is the least objective of a fit of the path above that of
-a cold fit at the same β, in nats: below 0 the path ended lower. Compile time is apart.
+The single fit is a cold one at the middle of the grid. "worst" is the least difference between the objective of a fit
+of the path and that of a cold fit at the same β, in nats: below 0 the path ended lower. Compile time is apart.
 """
 
 import argparse

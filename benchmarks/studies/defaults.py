@@ -47,15 +47,17 @@ N_BETAS = 5
 def structures(train: Cohort) -> dict[str, tuple[list, dict]]:
     """Return the candidates of each kind of model, with the options of their fits."""
     weak = {"priors": "weak", "max_iter": 150, "tol": 1e-3}
-    levels = level_candidates(train, PULLS, own=(False,))
-    levels += [
-        c._replace(name=f"{c.name}, pull to persistence")
-        for c in level_candidates(train, own=(True,))
-    ]
-    hidden = hidden_candidates(HIDDEN, ("zero", "persistence"), own=(False,))
-    hidden += [
-        c._replace(name=f"{c.name}, pull to zero") for c in hidden_candidates(HIDDEN, own=(True,))
-    ]
+
+    def named(candidates, pull):
+        return [c._replace(name=f"{c.name}, pull to {pull}") for c in candidates]
+
+    levels = []
+    for pull in PULLS:
+        levels += named(level_candidates(train, pull, own=(False,)), pull)
+    for pull in ("off-diagonal", "persistence"):
+        levels += named(level_candidates(train, pull, own=(True,)), pull)
+    hidden = named(hidden_candidates(HIDDEN, "zero"), "zero")
+    hidden += named(hidden_candidates(HIDDEN, "persistence", own=(False,)), "persistence")
     olds = hidden_candidates((2, 5), own=(False,))
     plain = [c._replace(name=f"OLDS, {c.n_states} states") for c in olds]
     return {
@@ -151,10 +153,11 @@ def columns(folder: Path, name: str, seed: int, rule: str) -> dict[str, np.ndarr
     return found
 
 
-DEFAULT = tuple(
-    f"levels{own}{noise}, pull to persistence"
-    for own in ("", ", own levels")
-    for noise in (", Q diagonal", "")
+DEFAULT = (
+    "levels, Q diagonal, pull to persistence",
+    "levels, pull to persistence",
+    "levels, own levels, Q diagonal, pull to off-diagonal",
+    "levels, own levels, pull to off-diagonal",
 )
 
 

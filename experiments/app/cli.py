@@ -1,6 +1,7 @@
 """The command line: `sparse-lds demo`, `fit`, `path`, `posterior`, `compare`, `forecast`, `table1`."""
 
 import functools
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -50,7 +51,7 @@ Pull = Annotated[
     str,
     typer.Option(
         help="what A is pulled to: zero (the paper), off-diagonal (links alone to zero), or persistence (the identity)",
-        show_default="persistence; zero for hidden states",
+        show_default="persistence; with own levels off-diagonal; for hidden states zero",
     ),
 ]
 OwnLevels = Annotated[
@@ -335,6 +336,8 @@ def _progress() -> bool:
 
 def main() -> None:
     """Run the command line."""
+    # matrices are small: threads of BLAS wait for each other longer than they work
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     set_up()
     app()
 

@@ -32,7 +32,7 @@ class Model(NamedTuple):
 
     n_states: int | None = None  # hidden states; None: a state for each test, its level
     beta: float | None = None  # None: chosen
-    pull: str = ""  # what A is pulled to; "": persistence for levels, zero for hidden states
+    pull: str = ""  # what A is pulled to; "": the default of the structure
     own_levels: str = "auto"  # whether patients have levels of their own
     noise: str = "auto"  # of levels: Q "diagonal" or "full"
     rule: str = "best_error"  # by which structure and β are chosen
@@ -45,12 +45,12 @@ class Model(NamedTuple):
         if self.n_states is None:
             noise = {"auto": (True, False), "diagonal": (True,), "full": (False,)}
             independent = _known("--noise", self.noise, noise)
-            return level_candidates(cohort, (self.pull or "persistence",), own, independent)
+            return level_candidates(cohort, self.pull or None, own, independent)
         if self.noise != "auto":
             raise ValueError(
                 f"--noise is {self.noise!r}; it is for states that are tests, not --states (Q = I)"
             )
-        return hidden_candidates(self.n_states, (self.pull or "zero",), own)
+        return hidden_candidates(self.n_states, self.pull or "zero", own)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def fit_job(
     _write_fit(fit, cohort, folder)
     say(summary(fit, cohort, shown))
     if found is not None:
-        say(how_chosen(found, len(candidates)))
+        say(how_chosen(found))
     for warning in fit.warnings:
         say(f"warning: {warning}")
     return fit
@@ -128,7 +128,7 @@ def _selected(
         progress=progress,
         **model.options,
     )
-    if len({*found.table["candidate"]}) < len(candidates):
+    if found.interrupted:
         raise KeyboardInterrupt
     return found
 
@@ -144,8 +144,7 @@ def _finished(
         "progress": progress,
         **options,
     }
-    if not fit.converged:
-        fit = fit_map(cohort, fit.n_states, fit.prior, init=fit.params, warm=True, **common)
+    fit = fit_map(cohort, fit.n_states, fit.prior, init=fit.params, warm=True, **common)
     if starts > 1 and fit.constraints.free("C"):
         other = fit_map(cohort, fit.n_states, fit.prior, n_restarts=starts, seed=seed, **common)
         fit = other if other.objective[-1] > fit.objective[-1] or other.interrupted else fit
@@ -176,22 +175,18 @@ def variance_table(fit: FitResult, cohort: Cohort) -> pd.DataFrame:
     return shares.rename(columns={"between": "patients' own levels", "within": "what moves"})
 
 
-def how_chosen(found: Selection, n: int) -> str:
+def how_chosen(found: Selection) -> str:
     """Return which model was chosen and by what; where density and error disagree, what the other would have been."""
-    table = found.table
     lines = [
         f"chosen by {found.rule}, {rule_named(found.rule).__doc__}: {_named(found, found.rule)}"
     ]
     other = "best_density" if found.rule == "best_error" else "best_error"
-    if n > 1 and found.choice(other) != found.choice(found.rule):
+    if found.choice(other) != found.choice(found.rule):
         here, there = (_row(found, rule) for rule in (found.rule, other))
         lines.append(
             f"by {other} it would be {_named(found, other)} (density {there['density']:.3f} against "
             f"{here['density']:.3f} a value, error {there['error']:.3f} against {here['error']:.3f}): --rule {other}"
         )
-    at = table[table["candidate"] == found.choice(found.rule).candidate]["beta"]
-    if len(at) > 1 and found.choice(found.rule).beta == at.min():
-        lines.append("its β is the smallest that was tried: the data ask for hardly any penalty")
     return "\n".join(lines)
 
 

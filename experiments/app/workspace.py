@@ -65,6 +65,7 @@ def folder_for(out: Path) -> Path:
 
 # results that later commands make from a fit
 AFTER_A_FIT = (
+    "selection.csv", "skill.csv", "skill.txt", "variance.csv",
     "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
     "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
 )  # fmt: skip

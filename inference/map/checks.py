@@ -33,7 +33,8 @@ def warnings_of(fit: FitResult, cohort: Cohort) -> tuple[str, ...]:
     """Return warnings about the result of a fit, which name channels and advise what was not done already."""
     found, params, constraints = [], fit.params, fit.constraints
     ratio = scale_ratio(params)
-    if not fit.prior.is_flat and constraints.free("Q") and ratio > 1e3:
+    drifts = not fit.prior.is_flat and constraints.basis_changes == "any"
+    if drifts and constraints.free("Q") and ratio > 1e3:
         found.append(
             f"the scales of single states drift apart (ratio {ratio:.1e}): the "
             "penalty on A can be lowered without end by rescaling states; Q='unit diagonal' or "

@@ -172,9 +172,9 @@ def _starts(
         if params.n_states == n_states:
             params = constraints.extended(params, cohort)
         params = constraints.start(check_params(params, d, l))
-        A, k = jnp.asarray(params.A), n_states
-        kept = np.where(prior.forced(k), prior.center_of(k), A[:k, :k])
-        return params._replace(A=A.at[:k, :k].set(kept))
+        A, k = np.array(params.A), n_states
+        A[:k, :k] = np.where(prior.forced(k), prior.center_of(k), A[:k, :k])
+        return params._replace(A=jnp.asarray(A))
 
     return [admissible(start) for start in starts]
 

@@ -89,7 +89,7 @@ def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
     """Take a run of EM iterations."""
     n = min(now.next_em, now.left(options))
     point, trace, k = run(now.point, now.problem, options.constraints, n, options.tol)
-    values = np.asarray(trace)[: int(k)].tolist()
+    values = np.asarray(trace)[: max(int(k), 0)].tolist()
     if values:  # none where the conditions hold already
         tell(len(values), values[-1], float(point.residual))
     return now.counted("em", values, point=point)
@@ -131,7 +131,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         lambda objective: tell(1, objective, residual),
     )
     if found.params is not None:
-        point = unevaluated(found.params)._replace(residual=point.residual)
+        point = unevaluated(found.params)
     next_em = _BETWEEN if len(found.objective) > 1 else _CHUNK
     now = now.counted("quasi-newton", found.objective, point=point, next_em=next_em, tried=True)
     return now, found.interrupted
@@ -166,9 +166,12 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
     if constraints.free("A") and reason is not Stop.NOT_FINITE and not options.prior.is_flat:
         point = _exact_zeros(point, now.problem, constraints)
     params = normalised(point.params, options.prior, constraints)
-    before, after = (float(log_prior(p, now.problem, constraints)) for p in (point.params, params))
-    if after < before - 1e-9 * (1 + abs(before)):  # priors that tell the states apart
-        params = point.params
+    if options.priors and constraints.basis_changes != "none":
+        before, after = (
+            float(log_prior(p, now.problem, constraints)) for p in (point.params, params)
+        )
+        if after < before - 1e-9 * (1 + abs(before)):  # priors that tell the states apart
+            params = point.params
     return FitResult(
         params=params,
         objective=np.append(now.objective[:-1], float(point.objective)),

@@ -51,7 +51,7 @@ def pose(
     dtype = start.A.dtype
     prior = prior.expanded(constraints.n_moving(start), dtype)
     learned = {name: p for name, p in (priors or {}).items() if constraints.free(name)}
-    others = as_conjugate(learned, start.n_states, start.n_channels, dtype)
+    others = as_conjugate(learned, start, constraints.n_moving(start), dtype)
     data = prepare(cohort, dtype, weights)  # type: ignore[arg-type]
     return Problem(data, prior, others, floors_below(start, constraints))
 
@@ -73,7 +73,7 @@ def run(
 
     def unfinished(carry):
         state, _, k = carry
-        return (k < n) & (state.residual > tol)
+        return (k < 0) | ((k < n) & (state.residual > tol))
 
     def body(carry):
         state, trace, k = carry

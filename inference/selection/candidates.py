@@ -32,40 +32,40 @@ def pull_named(name: str) -> Penalty:
 
 def level_candidates(
     cohort: Cohort,
-    pulls: Sequence[str] = ("persistence",),
+    pull: str | None = None,
     own: Sequence[bool] = (False, True),
     independent: Sequence[bool] = (True, False),
 ) -> list[Candidate]:
     """Return the structures in which each state is the level of a channel.
 
-    `own`: with or without levels of the sequences' own; `independent`: Q diagonal or full.
+    `own`: with or without levels of the sequences' own; `independent`: Q diagonal or full. A is pulled to persistence
+    by default. Where sequences have levels of their own, states are deviations from these, and only links between them
+    are pulled to zero: a deviation that persists could not be told from a level.
     """
     found = []
-    for pull in pulls:
-        for levels in own:
-            for diagonal in independent:
-                name = "levels" + ", own levels" * levels + ", Q diagonal" * diagonal
-                name += f", pull to {pull}" if len(pulls) > 1 else ""
-                kept = Constraints.levels(own=levels, independent=diagonal)
-                found.append(Candidate(name, cohort.n_channels, pull_named(pull), kept))
+    for levels in own:
+        for diagonal in independent:
+            name = "levels" + ", own levels" * levels + ", Q diagonal" * diagonal
+            prior = pull_named(pull or ("off-diagonal" if levels else "persistence"))
+            kept = Constraints.levels(own=levels, independent=diagonal)
+            found.append(Candidate(name, cohort.n_channels, prior, kept))
     return found
 
 
 def hidden_candidates(
-    n_states: int | Sequence[int],
-    pulls: Sequence[str] = ("zero",),
-    own: Sequence[bool] = (False, True),
+    n_states: int | Sequence[int], pull: str = "zero", own: Sequence[bool] = (False, True)
 ) -> list[Candidate]:
     """Return the structures with hidden states in a basis of their own, Q = I, as in the paper."""
-    found = []
-    for l in [n_states] if isinstance(n_states, int) else n_states:
-        for pull in pulls:
-            for levels in own:
-                name = f"{l} hidden states" + ", own levels" * levels
-                name += f", pull to {pull}" if len(pulls) > 1 else ""
-                kept = Constraints(Q="identity", own_levels=levels)
-                found.append(Candidate(name, l, pull_named(pull), kept))
-    return found
+    return [
+        Candidate(
+            f"{l} hidden states" + ", own levels" * levels,
+            int(l),
+            pull_named(pull),
+            Constraints(Q="identity", own_levels=levels),
+        )
+        for l in (n_states if isinstance(n_states, Sequence) else [n_states])
+        for levels in own
+    ]
 
 
 def given_candidates(

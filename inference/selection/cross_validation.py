@@ -33,6 +33,7 @@ class Selection(NamedTuple):
     held_out: HeldOut  # the scores behind it, a row for each of the table's, a column a sequence
     fits: tuple[FitResult, ...]  # to the whole cohort, one a row
     rule: str  # by which `fit` is chosen
+    interrupted: bool = False  # by Ctrl-C: structures, or values of β, are not there
 
     @property
     def fit(self) -> FitResult:
@@ -67,8 +68,9 @@ class Selection(NamedTuple):
     def honest_rows(self, rule: str | None = None) -> np.ndarray:
         """Return the row of the table that the rule would choose without the fold of each sequence, (N,).
 
-        Scores at these rows do not profit from the choice: `held_out.error[rows, range(N)]` is what forecasts of new
-        sequences are to be expected to have.
+        Held-out scores at these rows do not profit from the choice: `held_out.error[rows, range(N)]` is what forecasts
+        of new sequences are to be expected to have. (What a rule takes from the fits to all sequences, as BIC and the
+        number of nonzero entries, is not left out.)
         """
         rows = np.zeros(len(self.held_out.fold), int)
         for k in np.unique(self.held_out.fold):
@@ -118,7 +120,9 @@ def select(
             "candidates is given, and n_states or prior besides; give one or the other"
         )
     fold = _folds(cohort, n_folds, seed)
+    _check_folds(cohort, fold)
     parts: list[_Part] = []
+    interrupted = False
     with tqdm(disable=not progress, desc="select", unit="path") as bar:
         work = _Work(cohort, fold, options, bar)
         bar.reset(len(candidates) * (fold.max() + 2))
@@ -130,15 +134,19 @@ def select(
                 break
             parts.append(part._replace(left=np.delete(grid, np.s_[1::3]) if several else grid[:0]))
         if len(parts) == len(candidates) and betas is None:
-            parts = _refined(parts, work, rule)
+            parts, interrupted = _refined(parts, work, rule)
     if not parts:
         raise KeyboardInterrupt("interrupted before the first structure was done")
     table, found = _joined(parts, work)
-    return Selection(table, found, tuple(f for part in parts for f in part.path.fits), rule)
+    fits = tuple(f for part in parts for f in part.path.fits)
+    return Selection(table, found, fits, rule, interrupted or len(parts) < len(candidates))
 
 
-def _refined(parts: list["_Part"], work: "_Work", rule: str) -> list["_Part"]:
-    """Return the parts, the best with the rest of its grid, continued while its smallest β is the choice."""
+def _refined(parts: list["_Part"], work: "_Work", rule: str) -> tuple[list["_Part"], bool]:
+    """Return the parts, the best with the rest of its grid, continued while its smallest β is the choice.
+
+    And whether Ctrl-C ended it.
+    """
 
     def best() -> int:
         table, found = _joined(parts, work)
@@ -152,12 +160,12 @@ def _refined(parts: list["_Part"], work: "_Work", rule: str) -> list["_Part"]:
             work.bar.total += work.fold.max() + 2
             part = _cross_validated(work, parts[i].candidate, more)
             if part is None:
-                break
+                return parts, True
             parts[i] = parts[i].joined(part)
         if best() != i or not _at_the_edge(rule, parts[i], work):
             break
         more = _continued(parts[i].path.betas)
-    return parts
+    return parts, False
 
 
 class _Work(NamedTuple):
@@ -204,12 +212,29 @@ def _folds(cohort: Cohort, n_folds: int | None, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(N) % n_folds
 
 
+def _check_folds(cohort: Cohort, fold: np.ndarray) -> None:
+    """Raise if a channel has values in one fold only: without that fold nothing can be learned of it."""
+    seen: Any = np.asarray(cohort.mask).any(1)  # (N, d)
+    for name, has in zip(cohort.channels, seen.T, strict=True):
+        if len({*fold[has]}) < 2:
+            raise ValueError(
+                f"channel {name!r} has values in {int(has.sum())} of {len(cohort)} sequences, all of them in one fold: "
+                "leave it out, or give another seed or n_folds"
+            )
+
+
 def _at_the_edge(rule: str, part: _Part, work: _Work) -> bool:
-    """Tell whether the smallest β of a structure is the rule's choice, and gains more than a nat on the next."""
+    """Tell whether the smallest β of a structure is the rule's choice, and not only by a trifle.
+
+    A trifle is less than a nat of density, and less than a thousandth of the error, more than the next β has.
+    """
     table, found = _joined([part], work)
     last = len(table) - 1
-    gain = found.density[last].sum() - found.density[last - 1].sum()
-    return last > 0 and choose(rule, table, found) == last and bool(gain > 1.0)
+    if last == 0 or choose(rule, table, found) != last:
+        return False
+    nats = found.density[last].sum() - found.density[last - 1].sum()
+    error = found.errors()
+    return bool(nats > 1.0 or error[last] < 0.999 * error[last - 1])
 
 
 def _continued(betas: np.ndarray) -> np.ndarray:
@@ -239,6 +264,8 @@ def _cross_validated(work: _Work, candidate: Candidate, betas: Any) -> _Part | N
     if not len(betas):
         return None
     path = regularization_path(cohort, candidate.n_states, candidate.prior, betas=betas, **options)
+    if len(path.fits) < len(np.unique(betas)):  # Ctrl-C
+        return None
     work.bar.update()
     density, error = np.full((2, len(path.betas), len(cohort)), np.nan)
     scale = _scale(cohort)
@@ -252,7 +279,7 @@ def _cross_validated(work: _Work, candidate: Candidate, betas: Any) -> _Part | N
             weights=~held,
             **options,
         )
-        if len(part.fits) < len(betas):
+        if len(part.fits) < len(path.fits):
             return None
         for i, fit in enumerate(part.fits):
             density[i, held], error[i, held] = scores(fit.params, cohort, held, scale)
@@ -303,7 +330,7 @@ def _rows(part: _Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
             "nonzero": int((~fit.zeros).sum()),
             "effective_states": len(effective_states(fit.moving)),
             "radius": float(spectral_radius(fit.params.A)),
-            "explodes": bool(spectral_radius(fit.params.A) ** cohort.n_steps > _GROWTH),
+            "explodes": not bool(spectral_radius(fit.params.A) ** cohort.n_steps <= _GROWTH),
         }
 
 

@@ -101,7 +101,7 @@ def regularization_path(
     if betas is None:
         grid = beta_grid(cohort, n_states, prior, n_betas, smallest, init=init, **options)
     else:
-        grid = np.sort(np.asarray(betas, float).ravel())[::-1]
+        grid = np.unique(np.asarray(betas, float).ravel())[::-1]
         if not grid.size or not (np.isfinite(grid) & (grid >= 0)).all():
             raise ValueError(f"betas is {betas}; give one or more numbers from 0 on")
     warm = bool(options.get("priors")) if warm is None else warm
@@ -140,8 +140,10 @@ def beta_grid(
     empty = fit_map(cohort, n_states, zero, **options)
     if empty.interrupted:
         return np.zeros(0)
-    weights = options.get("weights")
-    return _largest(cohort, empty, prior, weights) * np.geomspace(1.0, smallest, n_betas)
+    largest = _largest(cohort, empty, prior, options.get("weights"))
+    if not largest > 0:
+        raise ValueError(f"A stays at the centre of {prior!r} without any penalty; give betas")
+    return largest * np.geomspace(1.0, smallest, n_betas)
 
 
 def _largest(cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any) -> float:

@@ -252,6 +252,8 @@ def _check_shapes(prior: Penalty, n_states: int) -> None:
     name = type(prior).__name__
     if not is_dataclass(prior):
         raise TypeError(f"{name} is not a dataclass: write @dataclass(frozen=True) above it")
+    if type(prior).__module__.startswith(__name__.rpartition(".")[0]):
+        return  # one of ours
     A = np.zeros((n_states, n_states))
     for method, shape in (("value", ()), ("prox", A.shape), ("log_constant", ())):
         argument = n_states if method == "log_constant" else A
