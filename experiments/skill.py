@@ -51,7 +51,8 @@ class Skill(NamedTuple):
         elif row["p"] < _SURE:
             head = f"This model does NOT forecast held-out patients as well as {NAMES[best]} does"
         else:
-            head = f"This model does not beat {NAMES[best]} in forecasts of held-out patients"
+            better = "not surely better than" if self.score > 0 else "no better than"
+            head = f"This model is {better} {NAMES[best]} in forecasts of held-out patients"
         shown = self.table.to_string(float_format=lambda x: f"{x:.3g}", na_rep="")
         note = (
             "error: mean absolute error over all steps seen and all later steps, in standard deviations of the tests;\n"

@@ -31,7 +31,7 @@ class FitResult(NamedTuple):
     """The result of a fit: where it ended, and why."""
 
     params: LDSParams
-    objective: Real[np.ndarray, " n_iter"]  # log p(y | Ω) + log p(A) after each iteration
+    objective: Real[np.ndarray, " n_iter"]  # log p(y | Ω) + log p(Ω) after each iteration
     stop: Stop
     reason: str  # `stop` as a sentence
     kkt_residual: float  # relative violation of the optimality conditions at the last EM step

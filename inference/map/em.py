@@ -41,7 +41,7 @@ def fit_map(
     tol: float = 1e-4,
     progress: bool = False,
 ) -> FitResult:
-    """Maximise log p(y | Ω) + log p(A) over Ω: MAP-EM for the sparse LDS.
+    """Maximise log p(y | Ω) + log p(A), and the log density of other priors if given, over Ω: MAP-EM for the sparse LDS.
 
     - `variant`: "exact" never lowers the objective; "paper" is Algorithm 1 to the letter (inference/map/paper.py).
     - `accelerate`: exact basis steps and quasi-Newton steps between the EM steps. Without them an iteration is one
@@ -90,8 +90,8 @@ def fit_map(
 def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
     """Maximise log p(y | Ω): EM for the ordinary LDS, which is `fit_map` with a flat prior.
 
-    Takes the options of `fit_map`: init, n_restarts, seed, hold, diagonal, Q, constraints, accelerate, max_iter, tol,
-    progress.
+    Takes the options of `fit_map`: init, n_restarts, seed, hold, diagonal, Q, constraints, priors, weights, accelerate,
+    max_iter, tol, progress.
     """
     return fit_map(cohort, n_states, Flat(), **options)
 
