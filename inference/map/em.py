@@ -41,7 +41,7 @@ def fit_map(
     tol: float = 1e-4,
     progress: bool = False,
 ) -> FitResult:
-    """Maximise log p(y | Ω) + log p(A), and the log density of other priors if given, over Ω: MAP-EM for the sparse LDS.
+    """Maximise log p(y | Ω) + log p(A), plus the log density of other priors if given: MAP-EM for the sparse LDS.
 
     - `variant`: "exact" never lowers the objective; "paper" is Algorithm 1 to the letter (inference/map/paper.py).
     - `accelerate`: exact basis steps and quasi-Newton steps between the EM steps. Without them an iteration is one
