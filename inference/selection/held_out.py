@@ -68,9 +68,8 @@ def choose(rule: str, table: pd.DataFrame, found: HeldOut, which: Any = slice(No
     """
     rows = np.flatnonzero(~table["explodes"].to_numpy(bool))
     rows = rows if rows.size else np.arange(len(table))
-    few = HeldOut(
-        found.density[rows][:, which], found.error[rows][:, which], found.cells[which], found.fold
-    )
+    density, error = found.density[rows][:, which], found.error[rows][:, which]
+    few = HeldOut(density, error, found.cells[which], found.fold[which])
     return int(rows[rule_named(rule)(table.iloc[rows], few)])
 
 
