@@ -88,33 +88,39 @@ class Conjugate(NamedTuple):
 
 
 def as_conjugate(
-    priors: Mapping[str, Any], n_states: int, n_channels: int, dtype: Any
+    priors: Mapping[str, Any],
+    n_states: int,
+    n_channels: int,
+    dtype: Any,
+    n_moving: int | None = None,
 ) -> Conjugate:
-    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape."""
+    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape.
+
+    `n_moving` is the number of states that have noise, all by default: a prior of Q is one of theirs.
+    """
     shapes, terms, constant = shapes_of(n_states, n_channels), {}, 0.0
+    shapes["Q"] = (n_moving or n_states,) * 2
     for name, prior in priors.items():
         if name not in shapes or name == "A":
             raise ValueError(
                 f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`)"
             )
-        term = _scatter(name, prior) if name in COVARIANCES else _ridge(name, prior, shapes[name])
-        wanted = shapes[name]
-        shape = term.total.shape if isinstance(term, Scatter) else term.mean.shape
-        if shape != wanted and not (name == "Q" and shape < wanted):
-            raise ValueError(f"priors[{name!r}] has shape {shape}; it must be {wanted}")
+        make = _scatter if name in COVARIANCES else _ridge
+        term = make(name, prior, shapes[name])
         somewhere = np.eye(len(term.total)) if isinstance(term, Scatter) else term.mean
         constant += float(prior.log_prob(somewhere)) - float(term.log_kernel(somewhere, np))
         terms[name] = type(term)(*(jnp.asarray(x, dtype) for x in term))
     return Conjugate(terms, jnp.asarray(constant, dtype))
 
 
-def _scatter(name: str, prior: Any) -> Scatter:
+def _scatter(name: str, prior: Any, shape: tuple[int, ...]) -> Scatter:
     """Return an inverse-Wishart distribution as pseudo-observations."""
     if not isinstance(prior, dist.InverseWishart):
         raise ValueError(
             f"priors[{name!r}] is a {type(prior).__name__}, which has no M-step in closed form; give "
             "numpyro's InverseWishart to a fit (NUTS takes any distribution)"
         )
+    _check_shape(name, prior, shape)
     total = np.asarray(prior.scale_matrix, float)
     return Scatter(total, np.asarray(float(np.asarray(prior.concentration)) + len(total) + 1))
 
@@ -127,8 +133,19 @@ def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
             f"priors[{name!r}] is a {type(base).__name__}, which has no M-step in closed form; give numpyro's "
             f"Normal(...).to_event({len(shape)}) to a fit (NUTS takes any distribution)"
         )
+    if prior.event_dim != len(shape):
+        raise ValueError(
+            f"priors[{name!r}] is one distribution for each entry; give Normal(...).to_event({len(shape)})"
+        )
+    _check_shape(name, prior, shape)
     loc, scale = (np.broadcast_to(np.asarray(x, float), shape) for x in (base.loc, base.scale))
     return Ridge(loc, 1 / scale**2)
+
+
+def _check_shape(name: str, prior: Any, shape: tuple[int, ...]) -> None:
+    """Raise unless a draw of the prior has the shape of the parameter."""
+    if prior.shape() != shape:
+        raise ValueError(f"priors[{name!r}] has shape {prior.shape()}; it must be {shape}")
 
 
 def weak_priors(
