@@ -239,6 +239,8 @@ def _cross_validated(work: _Work, candidate: Candidate, betas: Any) -> _Part | N
     if not len(betas):
         return None
     path = regularization_path(cohort, candidate.n_states, candidate.prior, betas=betas, **options)
+    if len(path.fits) < len(np.unique(betas)):
+        return None
     work.bar.update()
     density, error = np.full((2, len(path.betas), len(cohort)), np.nan)
     scale = _scale(cohort)
@@ -252,7 +254,7 @@ def _cross_validated(work: _Work, candidate: Candidate, betas: Any) -> _Part | N
             weights=~held,
             **options,
         )
-        if len(part.fits) < len(betas):
+        if len(part.fits) < len(path.fits):
             return None
         for i, fit in enumerate(part.fits):
             density[i, held], error[i, held] = scores(fit.params, cohort, held, scale)
