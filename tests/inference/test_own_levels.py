@@ -11,7 +11,14 @@ from sparse_lds.inference import (
     identifiability_report,
     sample_posterior,
 )
-from sparse_lds.models import Laplace, LDSParams, simulate, variance_parts, with_own_levels
+from sparse_lds.models import (
+    Laplace,
+    LDSParams,
+    log_likelihood,
+    simulate,
+    variance_parts,
+    with_own_levels,
+)
 
 CORE = LDSParams(
     np.array([[0.6, 0.0], [0.3, 0.5]]), np.eye(2), 0.3 * np.eye(2), 0.1 * np.eye(2), np.zeros(2),
@@ -43,6 +50,37 @@ def test_a_fit_recovers_what_differs_between_sequences(cohort, fit):
     without = fit_map(cohort, 2, Laplace(2.0), constraints=Constraints.levels(), priors="weak")
     assert fit.log_likelihood > without.log_likelihood + 20
     assert np.abs(np.linalg.eigvals(without.params.A)).max() > 0.9
+
+
+def test_a_fit_is_a_mode_over_what_is_free(cohort):
+    """Of the likelihood and the distributions themselves: the moving block, and both blocks of V1."""
+    few = cohort.take(np.arange(20))
+    fit = fit_map(few, 2, Laplace(2.0), constraints=OWN, priors="weak", tol=1e-6)
+    assert fit.converged
+
+    @jax.jit
+    def at(params):
+        found = log_likelihood(params, few).sum() + fit.prior.log_prob(params.A[:2, :2])
+        found += fit.priors["Q"].log_prob(params.Q[:2, :2])
+        return found + sum(
+            fit.priors[name].log_prob(getattr(params, name)) for name in ("R", "pi1", "V1")
+        )
+
+    best = float(at(fit.params))
+    np.testing.assert_allclose(fit.objective[-1], best, rtol=1e-10)
+    rng, free = np.random.default_rng(0), np.zeros((4, 4), bool)
+    free[:2, :2] = True
+    blocks = {"A": free, "Q": free, "V1": free | free[::-1, ::-1], "R": np.eye(2, dtype=bool)}
+    for _ in range(200):
+        step, changes = 10 ** rng.uniform(-4, -1.5), {}
+        for name in ("A", "Q", "R", "pi1", "V1"):
+            x = np.asarray(getattr(fit.params, name))
+            E = step * rng.normal(size=x.shape) * (rng.random() < 0.5)
+            if name in ("Q", "R", "V1"):  # symmetric, on the scale of the covariance
+                sd = np.sqrt(np.diagonal(x))
+                E = (E + E.T) * np.outer(sd, sd)
+            changes[name] = x + np.where(blocks.get(name, True), E, 0.0)
+        assert float(at(fit.params._replace(**changes))) <= best + 1e-6
 
 
 def test_own_levels_leave_no_change_of_basis_to_levels(fit):
