@@ -167,7 +167,8 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
         point = _exact_zeros(point, now.problem, constraints)
     params = normalised(point.params, options.prior, constraints)
     before, after = (float(log_prior(p, now.problem, constraints)) for p in (point.params, params))
-    if abs(after - before) > 1e-9 * (1 + abs(before)):  # priors that tell the states apart
+    rounding = max(1e-9, 10 * float(jnp.finfo(params.A.dtype).eps)) * (1 + abs(before))
+    if abs(after - before) > rounding:  # priors that tell the states apart
         params = point.params
     return FitResult(
         params=params,
