@@ -18,7 +18,7 @@ from jaxtyping import Real
 from scipy.special import multigammaln  # type: ignore[attr-defined]
 
 from .cohort import Cohort
-from .params import LDSParams
+from .params import LDSParams, shapes_of
 
 COVARIANCES = ("Q", "R", "V1")
 _NOISE = (
@@ -102,25 +102,28 @@ class Conjugate(NamedTuple):
 
 
 def as_conjugate(
-    priors: Mapping[str, Any], params: LDSParams, n_moving: int, dtype: Any
+    priors: Mapping[str, Any],
+    n_states: int,
+    n_channels: int,
+    dtype: Any,
+    n_moving: int | None = None,
 ) -> Conjugate:
-    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape than in `params`.
+    """Return priors as an M-step takes them; raise for one that has no closed form, or another shape.
 
-    Q has a prior of its first `n_moving` states: the others have no noise.
+    `n_moving` is the number of states that have noise, all by default: a prior of Q is one of theirs.
     """
-    shapes: dict[str, Any] = {name: np.shape(x) for name, x in params._asdict().items()}
-    shapes["Q"] = (n_moving, n_moving)
-    terms, constant = {}, 0.0
+    shapes, terms, constant = shapes_of(n_states, n_channels), {}, 0.0
+    shapes["Q"] = (n_moving or n_states,) * 2
     for name, prior in priors.items():
         if name not in shapes or name == "A":
             raise ValueError(
                 f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`)"
             )
         term = _scatter(name, prior) if name in COVARIANCES else _ridge(name, prior, shapes[name])
-        wanted = shapes[name]
-        shape = term.total.shape if isinstance(term, Scatter) else term.mean.shape
-        if shape != wanted:
-            raise ValueError(f"priors[{name!r}] has shape {shape}; it must be {wanted}")
+        if prior.shape() != shapes[name]:
+            raise ValueError(
+                f"priors[{name!r}] has shape {prior.shape()}; it must be {shapes[name]}"
+            )
         constant += term.log_constant()
         terms[name] = type(term)(*(np.asarray(x, dtype) for x in term))
     return Conjugate(terms, np.asarray(constant, dtype))

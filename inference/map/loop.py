@@ -170,7 +170,8 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
         before, after = (
             float(log_prior(p, now.problem, constraints)) for p in (point.params, params)
         )
-        if after < before - 1e-9 * (1 + abs(before)):  # priors that tell the states apart
+        rounding = max(1e-9, 10 * float(jnp.finfo(params.A.dtype).eps)) * (1 + abs(before))
+        if abs(after - before) > rounding:  # priors that tell the states apart
             params = point.params
     return FitResult(
         params=params,

@@ -49,9 +49,10 @@ def pose(
 ) -> Problem:
     """Return the problem of a fit that begins at `start`; priors of parameters that are held do not count."""
     dtype = start.A.dtype
-    prior = prior.expanded(constraints.n_moving(start), dtype)
+    k = constraints.n_moving(start)
+    prior = prior.expanded(k, dtype)
     learned = {name: p for name, p in (priors or {}).items() if constraints.free(name)}
-    others = as_conjugate(learned, start, constraints.n_moving(start), dtype)
+    others = as_conjugate(learned, start.n_states, start.n_channels, dtype, k)
     data = prepare(cohort, dtype, weights)  # type: ignore[arg-type]
     return Problem(data, prior, others, floors_below(start, constraints))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from sparse_lds.experiments.protocol import make_tasks
+from sparse_lds.experiments.tasks import every_task, make_tasks
 from sparse_lds.models import Cohort
 
 
@@ -22,3 +22,22 @@ def test_tasks(small_cohort):
     counts = pd.Series([(int(t.psi[0]), int(t.phi[0])) for t in seen]).value_counts()
     assert len(counts) == 6 and counts.min() > 150
     assert len(make_tasks(four, 0, 10).psi) == 6  # no more than there are
+
+
+def test_every_task_is_every_pair_once(small_cohort):
+    """Of a step seen and a later step with a value: those that `make_tasks` can draw, and no others."""
+    cohort = small_cohort(N=5, T=7, gaps=0.6)
+    wanted = {
+        (n, psi, phi)
+        for n, y in enumerate(cohort.sequences())
+        for psi in range(1, len(y))
+        for phi in range(psi + 1, len(y) + 1)
+        if not np.isnan(y[phi - 1]).all()
+    }
+    pairs = list(zip(*(x.tolist() for x in every_task(cohort)), strict=True))
+    assert len(pairs) == len(wanted) and set(pairs) == wanted
+    drawn = make_tasks(cohort, 0, 1000)
+    assert set(zip(*(x.tolist() for x in drawn), strict=True)) == wanted
+    assert len(wanted) < sum(n * (n - 1) // 2 for n in np.asarray(cohort.lengths))
+    none = every_task(Cohort.from_sequences([np.zeros((1, 2))]))
+    assert [len(x) for x in none] == [0, 0, 0]

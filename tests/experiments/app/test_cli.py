@@ -12,8 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sparse_lds.experiments.app.cli import app
+from sparse_lds.experiments.app.fitting import Model
 from sparse_lds.experiments.saving import load_fit, load_posterior
 from sparse_lds.inference import Constraints
+from sparse_lds.inference.selection.held_out import RULES
 
 
 def test_the_commands_in_turn(tmp_path, frame):
@@ -27,7 +29,10 @@ def test_the_commands_in_turn(tmp_path, frame):
         assert result.exit_code == code, result.output
         return result.output
 
-    call("fit", file, "--states", 2, "--beta", 5, "--starts", 1, "--out", out)
+    said = call(
+        "fit", file, "--states", 2, "--own-levels", "no", "--beta", 5, "--starts", 1, "--out", out
+    )
+    assert "empty, and left missing" in said
     assert "is there already" in call("fit", file, "--beta", 5, "--out", out, code=2)
     call("posterior", out, "--draws", 60, "--warmup", 60, "--chains", 2)
     call("compare", out)
@@ -46,24 +51,109 @@ def test_the_commands_in_turn(tmp_path, frame):
         page.count("data:image/png;base64") == len(list(out.glob("*.png"))) >= 4
         and "exact zeros" in page
     )
-    assert "Laplace(β = 5)" in page and "filled by straight lines" in page
+    assert "Laplace(β = 5)" in page and "filled by straight lines" not in page
     assert len(pd.read_csv(out / "comparison.csv")) == 4
     assert load_posterior(out / "posterior.nc") is not None
 
 
-def test_states_that_are_tests_have_their_names(tmp_path, frame):
-    """--levels: C = I, and A.csv says which test speaks to which."""
+def fitted(tmp_path, frame, *options):
+    """The folder of a fit to the frame, and what was printed."""
     file, out = tmp_path / "labs.csv", tmp_path / "out"
     frame.to_csv(file, index=False)
-    args = ["fit", file, "--levels", "--beta", 20, "--max-iter", 50, "--out", out]
+    args = ["fit", file, "--max-iter", 50, "--out", out, *options]
     result = CliRunner().invoke(app, [str(a) for a in args])
     assert result.exit_code == 0, result.output
+    return out, result.output
+
+
+def untimed(said):
+    """The lines printed, without the seconds before them."""
+    return [line.split("s] ", 1)[-1] for line in said.splitlines()]
+
+
+def test_a_state_for_each_test_is_the_default(tmp_path, frame):
+    """C = I, A.csv says which test speaks to which, and the skill is said before all else of the fit."""
+    options = ("--own-levels", "no", "--noise", "full", "--beta", 20)
+    out, said = fitted(tmp_path, frame, *options)
     A = pd.read_csv(out / "A.csv", index_col=0)
     assert list(A.columns) == list(A.index) == ["MCH", "MCHC", "MCV"]
     fit = load_fit(out / "fit.json")
     np.testing.assert_array_equal(fit.params.C, np.eye(3))
     np.testing.assert_array_equal(fit.params.A, A.to_numpy())
     assert fit.constraints == Constraints.levels() and fit.n_iter <= 50
+    assert fit.prior.center_of(3).tolist() == np.eye(3).tolist()  # pulled to persistence
+    assert set(fit.priors) == {"Q", "R", "pi1", "V1"}
+
+    lines, skill = untimed(said), (out / "skill.txt").read_text().splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("choosing")) + 1
+    assert "among 1 structure, β = 20" in lines[first - 1]
+    assert lines[first] == skill[0]
+    assert lines[first].startswith(("Forecasts of held-out patients", "This model does"))
+    table = pd.read_csv(out / "skill.csv", index_col="forecaster")
+    rows = ["this model", "last value", "channel mean", "local level", "VAR(1)"]
+    assert list(table.index) == rows and np.isfinite(table["error"]).all()
+    assert f"error {table.loc['this model', 'error']:.3f} against" in skill[0]
+    selection = pd.read_csv(out / "selection.csv")
+    assert selection["beta"].tolist() == [20.0] and len(selection) == 1
+    shares = pd.read_csv(out / "variance.csv", index_col="test")
+    assert list(shares.index) == ["MCH", "MCHC", "MCV"]
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert (shares["patients' own levels"] == 0).all()
+    assert "chosen by best_error, the least held-out error" in said
+
+
+def test_structures_are_chosen_among_what_the_options_leave_open(tmp_path, frame):
+    options = ("--own-levels", "yes", "--noise", "auto", "--beta", 20, "--levels")
+    options += ("--pull", "off-diagonal", "--rule", "best_density")
+    out, said = fitted(tmp_path, frame, *options)
+    selection = pd.read_csv(out / "selection.csv")
+    names = {"levels, own levels", "levels, own levels, Q diagonal"}
+    assert set(selection["candidate"]) == names and len(selection) == 2
+    best = selection.loc[selection["density"].idxmax(), "candidate"]
+    assert f"best_density, {RULES['best_density'].__doc__}: {best}, β = 20" in said
+    fit = load_fit(out / "fit.json")
+    assert fit.constraints == Constraints.levels(own=True, independent="diagonal" in best)
+    assert fit.n_states == 3 and fit.params.A.shape == (6, 6)
+    assert not fit.prior.penalised(3).diagonal().any()
+    assert pd.read_csv(out / "A.csv", index_col=0).shape == (3, 3)
+    shares = pd.read_csv(out / "variance.csv", index_col="test")
+    assert (shares["patients' own levels"] > 0).all()
+    result = CliRunner().invoke(app, ["forecast", str(out), "--horizon", "2"])
+    assert result.exit_code == 0, result.output
+
+
+def test_one_patient_is_fitted_but_not_judged(tmp_path, frame):
+    out, said = fitted(
+        tmp_path,
+        frame[frame["id"] == "S000"],
+        "--beta",
+        5,
+        "--own-levels",
+        "no",
+        "--priors",
+        "none",
+    )
+    assert "there is one patient, and none to hold out" in said
+    assert not (out / "skill.txt").exists() and not (out / "selection.csv").exists()
+    assert load_fit(out / "fit.json").priors == {}
+
+
+def test_a_model_asks_for_the_structures_of_its_options(small_cohort):
+    cohort = small_cohort()
+    for model, names in (
+        (Model(), ["levels, Q diagonal", "levels"]),
+        (Model(noise="full"), ["levels"]),
+        (Model(3), ["3 hidden states"]),
+    ):
+        found = [c.name for c in model.candidates(cohort)]
+        own = [c for c in found if "own levels" in c]
+        assert [c for c in found if c not in own] == names and len(own) == len(names)
+        alone = model._replace(own_levels="no").candidates(cohort)
+        assert [c.name for c in alone] == names
+        assert not any(c.constraints.own_levels for c in alone)
+    assert Model().options == {"priors": "weak"} and Model(priors="none").options == {
+        "priors": None
+    }
 
 
 def skewed(first):
@@ -88,7 +178,8 @@ def test_logarithms_keep_forecasts_positive_and_times_are_the_files(tmp_path, fi
     for log in ("", "CREA", "all"):
         out = tmp_path / f"out {log}"
         options = ["--time-unit", "d", "--step", "30d", "--log", log, "--out", out]
-        fit = ["fit", file, "--levels", "--beta", 1, "--max-iter", 30, "--starts", 1, *options]
+        kept = ["--own-levels", "no", "--noise", "full"]
+        fit = ["fit", file, *kept, "--beta", 1, "--max-iter", 30, *options]
         for args in (fit, ["forecast", out, "--horizon", 2]):
             result = run.invoke(app, [str(a) for a in args])
             assert result.exit_code == 0, result.output
@@ -111,7 +202,8 @@ def test_folders_of_earlier_versions_are_read(tmp_path, frame):
     file, out = tmp_path / "labs.csv", tmp_path / "out"
     frame.to_csv(file, index=False)
     run = CliRunner()
-    fit = ["fit", file, "--states", 1, "--beta", 5, "--max-iter", 5, "--hours", 12, "--out", out]
+    fit = ["fit", file, "--states", 1, "--own-levels", "no", "--beta", 5, "--max-iter", 5]
+    fit += ["--starts", 1, "--hours", 12, "--out", out]
     result = run.invoke(app, [str(a) for a in fit])
     assert result.exit_code == 0 and "bins of 12 hours" in result.output, result.output
     source = json.loads((out / "source.json").read_text())
@@ -139,6 +231,14 @@ def test_the_command_line_says_what_is_wrong(tmp_path, frame):
         ("fit", str(file), "--beta", "much"): "must be a number or auto",
         ("fit", str(file), "--states", "0"): "greater than or equal",
         ("fit", str(one)): "there are 1: give a number in --beta",
+        ("fit", str(file), "--pull", "up"): "pull is 'up'; it may be 'zero', 'off-diagonal'",
+        ("fit", str(file), "--own-levels", "maybe"): "--own-levels is 'maybe'; it must be one of",
+        ("fit", str(file), "--noise", "pink"): "--noise is 'pink'; it must be one of auto, diag",
+        ("fit", str(file), "--noise", "full", "--states", "2"): "not --states (Q = I)",
+        ("fit", str(file), "--rule", "best"): "rule is 'best'; it may be 'best_density'",
+        ("fit", str(file), "--priors", "strong"): "--priors is 'strong'; it must be one of weak",
+        ("fit", str(file), "--levels", "--states", "2"): "--levels is given, and --states 2",
+        ("path", str(file), "--priors", "strong"): "--priors is 'strong'",
         ("table1", str(file)): "leave none to test",
         ("table1", "--states", "two"): "whole numbers with commas",
         ("posterior", str(tmp_path)): "holds no fit",
@@ -147,6 +247,9 @@ def test_the_command_line_says_what_is_wrong(tmp_path, frame):
         result = run.invoke(app, [*args, *out])
         assert result.exit_code == 2 and message in result.output, result.output
         assert "Traceback" not in result.output
+        errors = [x for x in result.output.splitlines() if x.startswith("sparse-lds: ")]
+        assert len(errors) == 1 or "greater than or equal" in message  # typer's own
+        assert not (tmp_path / "new" / "fit.json").exists()
     assert run.invoke(app, ["--version"]).output == f"sparse-lds {version('sparse-lds')}\n"
     for command in ("fit", "path", "table1"):
         said = run.invoke(app, [command, "--help"]).output

@@ -145,11 +145,14 @@ def test_selection_finds_the_dynamics_and_their_number(cohort):
         cohort, 3, n_betas=5, n_folds=3, smallest=1e-2, init=TRUTH, hold=REST, max_iter=100
     )
     table = chosen.table
-    assert len(table) == 5 and np.isfinite(table.to_numpy(float)).all()
+    numbers = table.drop(columns="candidate").to_numpy(float)
+    assert len(table) >= 5 and np.isfinite(numbers).all()
+    assert set(table["candidate"]) == {"3 states"}
     by_density = table.loc[table["density"].idxmax()]
     one_se = table[table["beta"] == chosen.one_se.beta].iloc[0]
     assert one_se["nonzero"] <= by_density["nonzero"]
-    assert one_se["density"] >= by_density["density"] - by_density["density_se"]
+    assert one_se["density_gap"] <= one_se["density_gap_se"]
+    np.testing.assert_allclose(table["density_gap"], by_density["density"] - table["density"])
     equals = table[(table["nonzero"] == one_se["nonzero"])]  # of one number of states
     assert one_se["density"] == equals["density"].max()
     assert table["density"].iloc[0] < by_density["density"]  # A = 0 loses

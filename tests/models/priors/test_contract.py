@@ -35,6 +35,7 @@ from sparse_lds.models import (
     log_likelihood,
     simulate,
 )
+from sparse_lds.models.priors import Embedded
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ PENALTIES = {
     ),
     "rows off the diagonal": GroupLaplace.off_diagonal(0.8, by="rows"),
     "columns to persistence": GroupLaplace.towards_persistence(0.8, by="columns"),
+    "embedded": Embedded(Laplace(1.3), 1),
+    "embedded, to persistence": Embedded(Laplace.towards_persistence(0.7), 2),
+    "embedded rows": Embedded(GroupLaplace(0.8, by="rows"), 1),
     "elastic net": ElasticNet(1.3, 0.8),
     "ridge": PlainRidge(2.0),
 }
@@ -178,9 +182,14 @@ def test_density_is_constant_less_penalty_and_integrates_to_one(prior):
     constant, value = float(prior.log_constant(L)), float(prior.value(A))
     np.testing.assert_allclose(float(prior.log_prob(A)), constant - value, rtol=1e-12)
     if prior.is_proper and not any(map(np.ndim, jax.tree.leaves(prior))):  # one state: one entry
-        total = integrate.quad(
-            lambda a: np.exp(float(prior.log_prob(np.array([[a]])))), -40, 40, points=[0]
-        )
+        size = 1 + getattr(prior, "n_static", 0)
+
+        def density(a):
+            A = prior.center_of(size)
+            A[0, 0] = a
+            return np.exp(float(prior.log_prob(A)))
+
+        total = integrate.quad(density, -40, 40, points=[0])
         assert abs(total[0] - 1) < 1e-6
 
 
@@ -397,3 +406,25 @@ def test_a_class_derived_from_one_of_ours_is_the_one_that_is_fitted(cohort):
     options = {"init": TRUTH, "hold": ("C",), "accelerate": False, "max_iter": 30}
     assert np.asarray(fit_map(turned, 2, Laplace(0.1), **options).params.A).min() < -0.1
     assert np.asarray(fit_map(turned, 2, NonNegative(0.1), **options).params.A).min() >= 0
+
+
+# ---- a prior on the leading block
+
+
+def test_a_prior_on_a_block_is_that_of_the_block():
+    """Elsewhere A is the identity, in draws as in the prox; what has sites of its own is refused."""
+    block, prior = Laplace(1.3), Embedded(Laplace(1.3), 2)
+    A = np.eye(4)
+    A[:2, :2] = np.random.default_rng(0).normal(size=(2, 2))
+    np.testing.assert_allclose(prior.log_prob(A), block.log_prob(A[:2, :2]), rtol=1e-12)
+    outside = np.ones((4, 4), bool)
+    outside[:2, :2] = False
+    draws = np.asarray(prior.sample(jax.random.key(0), 4, (500,)))
+    for X in (*draws[:5], prior.prox(A + 0.3, 0.5), prior.center_of(4)):
+        np.testing.assert_array_equal(np.asarray(X)[outside], np.eye(4)[outside])
+    np.testing.assert_allclose(np.abs(draws[:, :2, :2]).mean(), 1 / 1.3, rtol=0.1)
+    np.testing.assert_array_equal(prior.forced(4), outside)
+    np.testing.assert_array_equal(prior.penalised(4), ~outside)
+    assert prior.is_proper and not Embedded(Flat(), 2).is_proper
+    with pytest.raises(TypeError, match="Horseshoe.*which has sites of its own"):
+        Embedded(Horseshoe(0.2), 2)
