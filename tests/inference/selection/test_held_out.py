@@ -238,6 +238,8 @@ def test_a_warm_path_ends_where_single_fits_do(cohort):
     )
     gap = warm.table()["objective"] - cold.table()["objective"]
     assert (gap > -0.1).all()
+    for near, far in zip(warm.fits[:-1], cold.fits[:-1], strict=True):  # all but the first one made
+        assert near.objective[0] > far.objective[0] + 1
     assert warm.table()["n_iter"][:-1].sum() < cold.table()["n_iter"][:-1].sum()
 
 
