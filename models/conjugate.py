@@ -119,23 +119,27 @@ def as_conjugate(
             raise ValueError(
                 f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`)"
             )
-        term = _scatter(name, prior) if name in COVARIANCES else _ridge(name, prior, shapes[name])
-        if prior.shape() != shapes[name]:
-            raise ValueError(
-                f"priors[{name!r}] has shape {prior.shape()}; it must be {shapes[name]}"
-            )
+        read = _scatter if name in COVARIANCES else _ridge
+        term = read(name, prior, shapes[name])
         constant += term.log_constant()
         terms[name] = type(term)(*(np.asarray(x, dtype) for x in term))
     return Conjugate(terms, np.asarray(constant, dtype))
 
 
-def _scatter(name: str, prior: Any) -> Scatter:
+def _check_shape(name: str, prior: Any, shape: tuple[int, ...]) -> None:
+    """Raise unless a draw of the prior has the shape of the parameter."""
+    if prior.shape() != shape:
+        raise ValueError(f"priors[{name!r}] has shape {prior.shape()}; it must be {shape}")
+
+
+def _scatter(name: str, prior: Any, shape: tuple[int, ...]) -> Scatter:
     """Return an inverse-Wishart distribution as pseudo-observations."""
     if not isinstance(prior, dist.InverseWishart):
         raise ValueError(
             f"priors[{name!r}] is a {type(prior).__name__}, which has no M-step in closed form; give "
             "numpyro's InverseWishart to a fit (NUTS takes any distribution)"
         )
+    _check_shape(name, prior, shape)
     total = np.asarray(prior.scale_matrix, float)
     return Scatter(total, np.asarray(float(np.asarray(prior.concentration)) + len(total) + 1))
 
@@ -148,6 +152,7 @@ def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
             f"priors[{name!r}] is a {type(base).__name__}, which has no M-step in closed form; give numpyro's "
             f"Normal(...).to_event({len(shape)}) to a fit (NUTS takes any distribution)"
         )
+    _check_shape(name, prior, shape)
     loc, scale = (np.broadcast_to(np.asarray(x, float), shape) for x in (base.loc, base.scale))
     return Ridge(loc, 1 / scale**2)
 

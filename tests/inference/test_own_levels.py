@@ -12,6 +12,7 @@ from sparse_lds.inference import (
     sample_posterior,
 )
 from sparse_lds.models import (
+    Cohort,
     Laplace,
     LDSParams,
     log_likelihood,
@@ -113,3 +114,21 @@ def test_draws_leave_static_states_as_they_are(cohort, fit):
 def test_what_own_levels_know_a_part_of_is_not_sampled(cohort, fit, name):
     with pytest.raises(ValueError, match=f"free names '{name}'.*free may name A, R and pi1"):
         sample_posterior(jax.random.key(0), cohort, fit, free=("A", name))
+
+
+def test_weak_priors_do_not_invent_levels_of_the_patients_own():
+    """In white noise nearly all variance is error; in constant levels nearly all of it is between patients."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(30, 15, 2))
+    levels = 3 * rng.normal(size=(30, 1, 2)) + 0.3 * noise
+    shares = []
+    for y in (noise, levels):
+        cohort = Cohort.from_array(y).standardize()
+        kept = Constraints.levels(own=True, independent=True)
+        fit = fit_map(
+            cohort, 2, Laplace.off_diagonal(50.0), constraints=kept, priors="weak", max_iter=200
+        )
+        parts = variance_parts(fit.params, fit.n_states, cohort)
+        shares.append(np.array(parts) / np.sum(parts, axis=0))
+    assert (shares[0][0] < 0.1).all() and (shares[0][2] > 0.8).all()
+    assert (shares[1][0] > 0.8).all()

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from oracles import Shape, covariance, random_params, random_problem
 
-from sparse_lds.models import weak_priors
+from sparse_lds.models import Cohort, weak_priors
 from sparse_lds.models.conjugate import as_conjugate, from_dict, to_dict
 
 
@@ -88,20 +88,38 @@ def test_priors_without_a_closed_form_or_of_another_shape_are_named(priors, mess
         as_conjugate(priors, 2, 3, np.float64)
 
 
-def test_weak_priors_have_their_mode_at_the_guess():
-    """A tenth of the mean squares for R; each covariance as if by 2k + 3 observations of its guess."""
-    cohort = random_problem(3, Shape(2, 3, 6, 8), gaps=True)[1]
-    cells = np.concatenate([y for y in cohort.sequences()])
-    square = np.nanmean(cells**2, axis=0)
-    priors, scale = weak_priors(cohort, 2, np.array([4.0, 9.0])), np.array([4.0, 9.0])
-    for name, guess in (("R", 0.1 * square), ("Q", 0.1 * scale), ("V1", scale)):
-        k, prior = len(guess), priors[name]
-        # log p(S) of an inverse-Wishart is largest at Ψ / (ν + k + 1)
-        mode = np.asarray(prior.scale_matrix) / (float(prior.concentration) + k + 1)
-        np.testing.assert_allclose(mode, np.diag(guess), rtol=1e-6)
-        at = float(prior.log_prob(jnp.diag(guess)))
-        rng = np.random.default_rng(0)
-        for _ in range(20):
-            E = 0.02 * guess.min() * rng.normal(size=(k, k))
-            assert float(prior.log_prob(jnp.diag(guess) + E + E.T)) < at
-    np.testing.assert_allclose(priors["pi1"].base_dist.scale, [2.0, 3.0])
+def test_weak_priors_have_their_mode_at_guesses_from_moments():
+    """As if by 2k + 1 observations: levels that persist, that move, and white noise are told apart."""
+    rng = np.random.default_rng(0)
+    N, T = 400, 30
+    own = 2.0 * rng.normal(size=(N, 1)) + 0 * rng.normal(size=(N, T))
+    walk = np.zeros((N, T))
+    walk[:, 0] = rng.normal(size=N) / np.sqrt(1 - 0.8**2)
+    for t in range(1, T):
+        walk[:, t] = 0.8 * walk[:, t - 1] + rng.normal(size=N)
+    noise = rng.normal(size=(N, T, 3))
+    y = np.stack([own + noise[..., 0], walk + noise[..., 1], 3 * noise[..., 2]], axis=2)
+    cohort = Cohort.from_array(y)
+    priors = weak_priors(cohort, 3, levels=True, own_levels=True)
+    found = {}
+    for name, k in (("Q", 3), ("R", 3), ("V1", 6)):
+        prior = priors[name]
+        assert float(prior.concentration) == k  # so that ν + k + 1 is 2k + 1
+        found[name] = np.diagonal(prior.scale_matrix) / (2 * k + 1)
+        at, S = float(prior.log_prob(jnp.diag(found[name]))), np.diag(found[name])
+        for _ in range(10):  # the mode
+            E = 0.02 * found[name].min() * rng.normal(size=(k, k))
+            assert float(prior.log_prob(S + E + E.T)) < at
+    variance = y.reshape(-1, 3).var(0)
+    np.testing.assert_allclose(found["R"], 0.1 * variance, rtol=1e-6)
+    np.testing.assert_allclose(found["Q"], 0.1 * found["V1"][:3], rtol=1e-6)
+    moving, between = found["V1"][:3] / variance, found["V1"][3:] / variance
+    assert between[0] > 0.7 and moving[0] < 0.05  # 4 of 5 between the sequences
+    assert 0.2 < moving[1] < 0.8 and between[1] < 0.3
+    np.testing.assert_allclose([moving[2], between[2]], 0.02)  # the least, in white noise
+    bare = weak_priors(cohort, 3, levels=True)
+    np.testing.assert_allclose(
+        np.diagonal(bare["V1"].scale_matrix) / 7, found["V1"][:3] + found["V1"][3:], rtol=1e-6
+    )
+    hidden = weak_priors(cohort, 2)
+    np.testing.assert_allclose(np.diagonal(hidden["V1"].scale_matrix) / 5, 10.0)
