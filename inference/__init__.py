@@ -11,13 +11,14 @@ from .posterior.sample import sample_posterior
 from .proximal import beta_max
 from .result import FitResult, Stop
 from .selection.candidates import Candidate, hidden_candidates, level_candidates
-from .selection.cross_validation import Selection, select
 from .selection.forecast_error import forecast_errors
 from .selection.path import Path, effective_states, regularization_path, scaled_beta
+from .selection.select import Choice, Selection, select
 from .selection.stability import stability_selection
 
 __all__ = [
     "Candidate",
+    "Choice",
     "Comparison",
     "Constraints",
     "FitResult",

@@ -26,12 +26,12 @@ from scipy.stats import ttest_1samp
 from sparse_lds.experiments.baselines import channel_mean, last_value, local_level, var1_forecaster
 from sparse_lds.experiments.protocol import exact_errors
 from sparse_lds.inference import (
+    Selection,
     forecast_errors,
     hidden_candidates,
     level_candidates,
     select,
 )
-from sparse_lds.inference.selection.cross_validation import Selection
 from sparse_lds.inference.selection.held_out import HeldOut, choose
 from sparse_lds.inference.selection.path import beta_grid
 from sparse_lds.models import Cohort, log_likelihood

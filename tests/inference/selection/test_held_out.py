@@ -7,9 +7,9 @@ import pytest
 from oracles import Shape, random_problem
 
 from sparse_lds.experiments.protocol import exact_errors, lds_forecaster
-from sparse_lds.inference import Candidate, Constraints, fit_map, forecast_errors, select
+from sparse_lds.inference import Candidate, Constraints, Selection, fit_map, forecast_errors, select
 from sparse_lds.inference.map import loop
-from sparse_lds.inference.selection.cross_validation import Selection, bic
+from sparse_lds.inference.selection.cross_validation import bic
 from sparse_lds.inference.selection.held_out import HeldOut, choose, scores
 from sparse_lds.inference.selection.path import regularization_path, scaled_beta
 from sparse_lds.models import Laplace, LDSParams, forecast, log_likelihood, simulate
