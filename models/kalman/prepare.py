@@ -53,7 +53,7 @@ def prepare(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Prepare
         filled = -(-len(data.unit) // _MULTIPLE) * _MULTIPLE
         if weights is not None:
             kept = np.asarray(weights) != 0
-            if not np.isin(np.asarray(weights), (0, 1)).all():
+            if not kept.any() or not np.isin(np.asarray(weights), (0, 1)).all():
                 return arrange(cohort, dtype, weights, _MULTIPLE)
             data = compress(cohort, kept)
         sequences = (_fill(x, filled, xp=np) for x in data[:-1])

@@ -88,7 +88,7 @@ def test_a_state_for_each_test_is_the_default(tmp_path, frame):
     first = next(i for i, line in enumerate(lines) if line.startswith("choosing")) + 1
     assert "among 1 structure, β = 20" in lines[first - 1]
     assert lines[first] == skill[0]
-    assert lines[first].startswith(("Forecasts of held-out patients", "This model does"))
+    assert lines[first].startswith(("Forecasts of held-out patients", "This model"))
     table = pd.read_csv(out / "skill.csv", index_col="forecaster")
     rows = ["this model", "last value", "channel mean", "local level", "VAR(1)"]
     assert list(table.index) == rows and np.isfinite(table["error"]).all()
