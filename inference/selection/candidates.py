@@ -38,7 +38,8 @@ def level_candidates(
 ) -> list[Candidate]:
     """Return the structures in which each state is the level of a channel.
 
-    `own`: with or without levels of the sequences' own; `independent`: Q diagonal or full. A is pulled to persistence
+    `own`: with or without levels of the sequences' own; `independent`: Q diagonal or full; the simplest come first, and
+    are preferred where errors are all but equal. A is pulled to persistence
     by default. Where sequences have levels of their own, states are deviations from these, and only links between them
     are pulled to zero: a deviation that persists could not be told from a level.
     """

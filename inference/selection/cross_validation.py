@@ -10,7 +10,7 @@ from ...models import Cohort, spectral_radius
 from ...models.arguments import whole
 from ..result import FitResult
 from .candidates import Candidate
-from .held_out import RULES, HeldOut, scores
+from .held_out import HeldOut, scores
 from .path import Path, beta_grid, effective_states, regularization_path, scaled_beta
 
 _GROWTH = 2.0  # a model that grows more than this within the longest sequence is taken to explode
@@ -132,8 +132,8 @@ def joined(parts: list[Part], work: Work) -> tuple[pd.DataFrame, HeldOut]:
         work.fold,
     )
     table = pd.DataFrame([row for part in parts for row in _rows(part, work.cohort)])
-    density_gap = found.density_gaps(RULES["best_density"](table, found))
-    error_gap = found.error_gaps(RULES["best_error"](table, found))
+    density_gap = found.density_gaps(int(np.nanargmax(found.densities())))
+    error_gap = found.error_gaps(int(np.nanargmin(found.errors())))
     root = np.sqrt(np.isfinite(found.error).sum(1))
     columns = {
         "density": found.densities(),

@@ -14,6 +14,8 @@ from jaxtyping import Real
 from ...models import Cohort, LDSParams, kalman_filter
 from .forecast_error import errors_of_states
 
+_NEAR = 0.5  # standard errors of a paired difference within which a simpler structure is taken
+
 
 class HeldOut(NamedTuple):
     """Scores of k models on N sequences, each by a fit without that sequence."""
@@ -40,9 +42,15 @@ class HeldOut(NamedTuple):
 
     def error_gaps(self, best: int) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each error is above that of model `best`, and the standard error of that, both (k,)."""
-        gap = self.error - self.error[best]
-        n = np.isfinite(gap).sum(1)
-        return np.nanmean(gap, axis=1), np.nanstd(gap, axis=1, ddof=1) / np.sqrt(n)
+        with np.errstate(invalid="ignore"):  # ∞ - ∞, of models whose forecasts are not finite
+            gap = self.error - self.error[best]
+        seen = ~np.isnan(gap)
+        n = np.maximum(seen.sum(1), 1)
+        mean = np.where(seen, gap, 0.0).sum(1) / n
+        rest = np.where(
+            seen & np.isfinite(gap), gap - np.where(np.isfinite(mean), mean, 0)[:, None], 0.0
+        )
+        return mean, np.sqrt((rest**2).sum(1) / np.maximum(n - 1, 1) / n)
 
 
 def scores(
@@ -84,8 +92,19 @@ def best_density(table: pd.DataFrame, found: HeldOut) -> int:
 
 
 def best_error(table: pd.DataFrame, found: HeldOut) -> int:
-    """the least held-out error of forecasts: for point forecasts"""
-    return int(np.argmin(found.errors()))
+    """the least held-out error of forecasts, of the first structure within half a standard error of the best"""
+    errors = found.errors()
+    best = int(np.argmin(errors))
+    gap, se = found.error_gaps(best)
+    structure = table["candidate"].to_numpy()
+    for name in dict.fromkeys(
+        structure
+    ):  # in the order in which they were given, the simplest first
+        rows = np.flatnonzero(structure == name)
+        row = int(rows[np.argmin(errors[rows])])
+        if gap[row] <= _NEAR * se[row]:
+            return row
+    return best
 
 
 def one_se(table: pd.DataFrame, found: HeldOut) -> int:

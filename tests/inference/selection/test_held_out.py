@@ -120,6 +120,22 @@ def test_best_error_and_best_bic_read_their_own_scores():
     assert choose("best_error", table, found, np.array([True, True, False])) == 1
 
 
+def test_of_structures_with_all_but_equal_errors_the_first_is_taken():
+    """Within half a standard error of the paired difference; of one structure always the least error."""
+    least = np.array([0.5, 0.6, 0.4, 0.7])
+    noise = np.array([0.1, -0.1, 0.1, -0.1])  # a standard error of 0.058
+    error = [least + 0.2, least + 0.02 + noise, least + 0.05 + noise, least]
+    names = ["a", "b", "c", "d"]
+    table, found = made(np.zeros((4, 4)), error, candidate=names)
+    assert choose("best_error", table, found) == 1  # 0.02 is within 0.029, and b comes before d
+    table, found = made(np.zeros((4, 4)), error, candidate=["a", "a", "a", "d"])
+    assert choose("best_error", table, found) == 1  # the best of a
+    table, found = made(np.zeros((4, 4)), error, candidate=["d", "b", "b", "b"])
+    assert choose("best_error", table, found) == 3
+    table, found = made(np.zeros((4, 4)), error)
+    assert choose("best_error", table, found) == 3
+
+
 def test_models_that_explode_are_left_out_unless_all_do():
     rows = [[3.0, 3.0], [2.0, 2.5], [1.0, 1.0]]
     bic = [1.0, 2.0, 3.0]
