@@ -131,7 +131,9 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         lambda objective: tell(1, objective, residual),
     )
     if found.params is not None:
-        point = unevaluated(found.params)
+        # above the tolerance, so that another EM step measures it anew
+        residual_before = jnp.maximum(point.residual, 1.01 * options.tol)
+        point = unevaluated(found.params)._replace(residual=residual_before)
     next_em = _BETWEEN if len(found.objective) > 1 else _CHUNK
     now = now.counted("quasi-newton", found.objective, point=point, next_em=next_em, tried=True)
     return now, found.interrupted
