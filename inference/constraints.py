@@ -221,9 +221,15 @@ class Constraints:
             free.remove("Q")
         return params._replace(**{name: clear(getattr(params, name)) for name in free})
 
-    def weak_priors(self, cohort: Cohort, n_states: int) -> dict[str, Any]:
-        """Return weak priors for a model of so many moving states, on the scale of its states and of the data."""
+    def weak_priors(self, cohort: Cohort, n_states: int, held: Any = None) -> dict[str, Any]:
+        """Return weak priors for a model of so many moving states, on the scale of its states and of the data.
+
+        `held` is the model whose parameters are held, if it is known: with its C = I states are levels of the channels.
+        """
         levels = self.C == "identity"
+        if held is not None and not self.free("C"):
+            C = np.asarray(held.C)[:, :n_states]
+            levels = C.shape[0] == C.shape[1] and np.array_equal(C, np.eye(len(C)))
         return weak_priors(cohort, n_states, levels=levels, own_levels=self.own_levels)
 
     # ---- changes of basis

@@ -30,6 +30,10 @@ class Full:
         """Return how many of them are free."""
         return self.size(k)
 
+    def blocks(self, k: int) -> tuple[int, ...]:
+        """Return the sizes of the blocks on the diagonal of a covariance (k, k), all that is not zero."""
+        return (k,)
+
     def learned(self, S: Any) -> list[Any]:
         """Return the diagonal blocks of S that are learned."""
         return [S]
@@ -79,6 +83,10 @@ class Diagonal(Full):
     def size(self, k: int) -> int:
         """Return k, the number of variances."""
         return k
+
+    def blocks(self, k: int) -> tuple[int, ...]:
+        """Return k blocks of one variance each."""
+        return (1,) * k
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return the diagonal of total / n kept above that of the floor."""
@@ -177,6 +185,11 @@ class Split(Full):
         sizes = self.k, k - self.k
         both = zip(self.shapes, sizes, strict=True)
         return sum(s.n_parameters(m) for s, m in both if s is not None)
+
+    def blocks(self, k: int) -> tuple[int, ...]:
+        """Return the blocks of both parts; those of one without noise are left out."""
+        both = zip(self.shapes, (self.k, k - self.k), strict=True)
+        return sum((s.blocks(m) for s, m in both if s is not None), ())
 
     def learned(self, S: Any) -> list[Any]:
         """Return the blocks of S that are learned."""

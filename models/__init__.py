@@ -29,6 +29,7 @@ from .priors import (
     Penalty,
     Piece,
     Prior,
+    SpikeSlab,
 )
 from .simulation import Simulation, simulate
 
@@ -53,6 +54,7 @@ __all__ = [
     "Prior",
     "Simulation",
     "Smoothed",
+    "SpikeSlab",
     "Update",
     "VarianceParts",
     "canonical_scaling",

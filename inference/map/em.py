@@ -74,7 +74,7 @@ def fit_map(
     if accelerate and variant == "exact" and constraints.free("A"):
         A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
-    priors = _priors(priors, cohort, n_states, constraints)
+    priors = _priors(priors, cohort, n_states, constraints, init)
     problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
@@ -136,13 +136,17 @@ def _weighted(
 
 
 def _priors(
-    given: Mapping[str, Any] | str | None, cohort: Cohort, n_states: int, constraints: Constraints
+    given: Mapping[str, Any] | str | None,
+    cohort: Cohort,
+    n_states: int,
+    constraints: Constraints,
+    init: LDSParams | None,
 ) -> dict[str, Any]:
     """Return the priors of the parameters besides A that are learned; "weak" ones are made from the cohort."""
     if isinstance(given, str):
         if given != "weak":
             raise ValueError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
-        given = constraints.weak_priors(cohort, n_states)
+        given = constraints.weak_priors(cohort, n_states, init)
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 

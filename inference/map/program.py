@@ -69,8 +69,9 @@ def run(
     data, prior, priors, floors = problem
 
     def m(state):
-        new = m_step(state.stats, state.params, prior, priors, floors, constraints)
-        return new, stationarity(state.stats, state.params, prior, new, constraints)
+        convex = prior.majorant(constraints.moving(state.params).A)
+        new = m_step(state.stats, state.params, convex, priors, floors, constraints)
+        return new, stationarity(state.stats, state.params, convex, new, constraints)
 
     def unfinished(carry):
         state, _, k = carry

@@ -1,4 +1,8 @@
-"""Chains of NUTS, started at the MAP, each in a thread of its own (JAX releases Python's lock)."""
+"""Chains, each in a thread of its own (JAX releases Python's lock).
+
+A chain has a warm-up of two stages: the first with the masses of the normal approximation at the posterior's centre,
+the second with masses from the draws of the first. Spike and slab includes every entry in the first.
+"""
 
 import threading
 from collections.abc import Callable
@@ -13,8 +17,10 @@ from jax import Array
 from jaxtyping import Real
 
 from .checkpoint import load_chain, save_chain
-from .kernel import CHUNK, Settings, sampler
-from .target import Free, Target, constrained, inverse_mass, jittered, start
+from .centre import find_centre, jittered
+from .kernel import CHUNK, Settings, sampler, shrunk_covariance
+from .sweep import all_included, quadratic_model, spike_slab
+from .target import Free, Target, constrained
 
 
 class Chains(NamedTuple):
@@ -46,32 +52,50 @@ def run_chains(
     With a `folder` each chain is saved there after each chunk, and goes on from there when it is run again. Ctrl-C lets
     every chain end its chunk and returns the draws that all chains have.
     """
-    free = settings.free
-    z = start(target, free)
-    scale = inverse_mass(z, target, free)
-    keys = jax.random.split(key, (num_chains, 2))
+    free, warm = settings.free, settings.num_warmup
+    target = all_included(target)
+    centre = find_centre(target, free)
+    spikes = spike_slab(target)
+    keys = jax.random.split(key, (num_chains, 3))
     init, advance = sampler(settings)
-    starts = [init(k[1], jittered(k[0], z, scale, target, free), scale, target) for k in keys]
+    dtype = target.params.A.dtype
+
+    # of the normal approximation: from the draws of one chain it would be too noisy
+    model = None if spikes is None else quadratic_model(centre.z, centre.covariance, spikes)
+
+    def begun(key, z, covariance, sweeping):
+        return init(key, z, jnp.asarray(covariance, dtype), sweeping, model, target)
+
+    starts = [
+        begun(k[1], jittered(k[0], centre, target, free), centre.covariance, False) for k in keys
+    ]
     # compiled here, in one thread: tracing a NumPyro model in several threads is not safe
     jax.block_until_ready(advance(starts[0], 0, target))
     stop = threading.Event()
-    total = settings.num_warmup + num_samples
+    total = 2 * warm + num_samples
 
     def chain(c: int):
         file = None if folder is None else folder / f"chain{c}.npz"
         state, draws, done = load_chain(file, starts[c])
         advanced(done)
         while done < total and not stop.is_set():
-            limit = settings.num_warmup if done < settings.num_warmup else total
+            limit = next(end for end in (warm, 2 * warm, total) if done < end)
             n = min(CHUNK, limit - done)
             state, trace = advance(state, n, target)
             trace = jax.tree.map(lambda x, n=n: np.asarray(x)[:n], trace)
-            if done >= settings.num_warmup:
+            if done < warm or done >= 2 * warm:
                 draws.append(trace)
             done += n
+            if done == warm:
+                covariance = centre.covariance
+                if settings.adapt_mass:
+                    first = jax.tree.map(lambda *x: np.concatenate(x)[warm // 4 :], *draws)[0]
+                    covariance = shrunk_covariance(first, covariance)
+                state = begun(keys[c, 2], state.nuts.z, covariance, spikes is not None)
+                draws = []
             save_chain(file, state, draws, done)
             advanced(n)
-        return state, draws
+        return state, draws if done >= 2 * warm else []
 
     with ThreadPoolExecutor(num_chains) as pool:
         jobs = [pool.submit(chain, c) for c in range(num_chains)]
@@ -89,17 +113,17 @@ def run_chains(
 
 def _joined(results: list, target: Target, free: Free, interrupted: bool) -> Chains:
     """Return the chains together, cut to the number of draws that all of them have."""
-    n = min(sum(len(d[1]["energy"]) for d in draws) for _, draws in results)
+    n = min(sum(len(d[2]["energy"]) for d in draws) for _, draws in results)
     if n == 0:
         raise KeyboardInterrupt("interrupted before the first draws")
     joined = [
         jax.tree.map(lambda *x: np.concatenate(x)[:n], *draws) if draws else None
         for _, draws in results
     ]
-    unconstrained, stats = jax.tree.map(lambda *x: np.stack(x), *joined)
+    unconstrained, given, stats = jax.tree.map(lambda *x: np.stack(x), *joined)
     return Chains(
-        sites=constrained(unconstrained, target, free),
+        sites=constrained(unconstrained, given, target, free),
         stats=stats,
-        step_size=np.array([float(s.adapt_state.step_size) for s, _ in results]),
+        step_size=np.array([float(s.nuts.adapt_state.step_size) for s, _ in results]),
         interrupted=interrupted,
     )

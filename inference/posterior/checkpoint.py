@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...models.files import write_whole
-from .kernel import FIELDS
+from .kernel import record
 
 
 def save_chain(file: Path | None, state: Any, draws: list, done: int) -> None:
@@ -30,7 +30,6 @@ def load_chain(file: Path | None, state: Any) -> tuple[Any, list, int]:
     with np.load(file) as saved:
         leaves = [saved[f"a{i}"] for i in range(len(saved.files) - 2)]
         done, chunks = int(saved["done"]), int(saved["chunks"])
-    empty = state.z, {name: getattr(state, name) for name in FIELDS}
-    treedef = jax.tree.structure((state, [empty] * chunks))
+    treedef = jax.tree.structure((state, [record(state)] * chunks))
     old, draws = jax.tree.unflatten(treedef, leaves)
     return jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), old, state), draws, done

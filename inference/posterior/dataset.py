@@ -1,5 +1,6 @@
 """The result of `sample_posterior` as ArviZ's object: aligned draws, and all that diagnostics and comparisons need."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,7 +14,7 @@ import xarray as xr
 from jax import lax
 from numpyro.infer import Predictive
 
-from ...models import Cohort, LDSParams, lds_model, log_likelihood
+from ...models import Cohort, LDSParams, Prior, lds_model, log_likelihood
 from ...models.basis import moved
 from ...models.files import fingerprint
 from ...models.priors.base import Symmetry
@@ -23,10 +24,12 @@ from ..result import FitResult
 from . import arviz_compat as az
 from .basis_free import basis_free
 from .chains import Chains
+from .free import default_free
 from .kernel import Settings
 from .target import Free, Target, model_arguments
 
 _PRIOR_DRAWS = 200
+_DIMS = {"included": ("state", "from_state")}
 
 
 def build(
@@ -35,23 +38,26 @@ def build(
     target: Target,
     settings: Settings,
     fit: FitResult,
+    prior: Prior,
     n_directions: int,
     num_predictive: int,
 ) -> Any:
     """Return ArviZ's object with the draws, aligned, and all that diagnostics and comparisons need."""
-    cohort, prior, params = target.cohort, target.prior, target.params
+    cohort, params = target.cohort, target.params
     free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
     own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # these may tell the states apart
-    kind = "none" if own else relabelling(params, free, prior.symmetry)
+    kind = "none" if own else relabelling(params, free, target.prior.symmetry)
     sites = dict(chains.sites)
     if kind != "none":
         sites |= _aligned(sites, target, kind)
+    if "A" in sites and "A" not in target.priors:
+        sites |= _of_the_prior(keys[1], sites, target)
     full = {name: sites.get(name, np.asarray(x)) for name, x in params._asdict().items()}
     of_sequence = _log_likelihood(full, cohort, free)
     invariant = basis_free(full["A"], full["C"], full["V1"])
     posterior = {
-        **sites,
+        **{k: x for k, x in sites.items() if k != "A_slab"},
         # quantities of held parameters are constants, which no diagnostic can judge
         **{k: x for k, x in invariant.items() if x.ndim == 2 + len(az.DIMS.get(k, ()))},
         "log_likelihood_total": of_sequence.sum(-1),
@@ -61,8 +67,10 @@ def build(
         "free": " ".join(free),
         "n_states": params.n_states,
         "cohort": fingerprint(cohort),
-        "prior": repr(prior),
-        "auxiliary": " ".join(prior.site_dims),
+        "prior": "" if "A" in target.priors else str(prior),
+        "prior_json": "" if "A" in target.priors else json.dumps(prior.to_dict()),
+        "conditional": int(_is_conditional(fit, free)),
+        "auxiliary": " ".join(target.prior.site_dims),
         "alignment": kind,
         "directions_left": n_directions,
         "max_tree_depth": settings.max_tree_depth,
@@ -72,7 +80,9 @@ def build(
     }
     y = np.where(cohort.mask, cohort.y, np.nan)
     groups = {
-        "posterior": az.dataset(posterior, coords, attrs=attrs, dims=prior.site_dims),
+        "posterior": az.dataset(
+            posterior, coords, attrs=attrs, dims=_DIMS | target.prior.site_dims
+        ),
         "sample_stats": az.dataset(_sample_stats(chains), coords),
         "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
         "observed_data": az.dataset({"y": y}, coords, draws=False),
@@ -86,10 +96,24 @@ def build(
         n = chains.stats["energy"].shape[1]
         kept = np.unique(np.linspace(0, n - 1, min(num_predictive, n)).round().astype(int))
         groups["posterior_predictive"] = _replicated(keys[0], full, cohort, free, kept, coords)
-        if "A" not in free or prior.is_proper:
+        if "A" not in free or target.prior.is_proper:
             with suppress(NotImplementedError):  # for a prior that cannot be drawn from
                 groups |= _prior_groups(keys[1], target, settings.free, coords)
     return az.assemble(groups)
+
+
+def _is_conditional(fit: FitResult, free: Sequence[str]) -> bool:
+    """Tell whether a parameter that the fit learned is held, and taken for known, though the basis would let it move."""
+    return bool(set(default_free(fit)) - {*free})
+
+
+def _of_the_prior(key, sites: Mapping[str, np.ndarray], target: Target) -> dict[str, np.ndarray]:
+    """Return what belongs to the draws of A by their prior: β where it was integrated out, γ of spike and slab."""
+    A = sites["A"]
+    found = {name: np.asarray(x) for name, x in target.prior.drawn_after(key, A).items()}
+    if "included" in sites:
+        found["included"] = A != target.prior.center_of(A.shape[-1])
+    return found
 
 
 def _sample_stats(chains: Chains) -> dict[str, np.ndarray]:
@@ -187,7 +211,7 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
     prior = {
         k: np.asarray(v)[None]
         for k, v in found.items()
-        if k in free.names or k not in LDSParams._fields
+        if k in free.names or k not in (*LDSParams._fields, "A_slab", "included")
     }
     return {
         "prior": az.dataset(prior, coords, dims=target.prior.site_dims),

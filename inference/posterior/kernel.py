@@ -1,4 +1,4 @@
-"""NumPyro's NUTS kernel as two compiled programs that take the data as arguments.
+"""One step of a chain as two compiled programs that take the data as arguments: NumPyro's NUTS, after a sweep if any.
 
 Runs of the same size do not compile again, and a chain can stop at any chunk.
 """
@@ -9,12 +9,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax, random
+from jax.flatten_util import ravel_pytree
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import potential_energy
 
-from .target import Free, Target, kinks_of, model
+from .sweep import Model, spike_slab, sweep
+from .target import Free, Target, model, potential
 
 CHUNK = 50  # draws in one compiled run; then progress is shown, Ctrl-C seen and the chain saved
+_SWEEPS = 3  # before each step of NUTS: together they cost about as much as it does
 FIELDS = ("potential_energy", "energy", "num_steps", "accept_prob", "diverging")
 
 
@@ -22,28 +27,38 @@ class Settings(NamedTuple):
     """Settings that a sampler is compiled for: hashable."""
 
     free: Free
-    num_warmup: int
+    num_warmup: int  # of each of two stages: the second has masses from the draws of the first
     target_accept: float
     max_tree_depth: int
     adapt_mass: bool
 
 
-def adapts_mass(free: tuple[str, ...], target: Target) -> bool:
-    """Tell whether the mass matrix is to be adapted, as the curvature at the start is not enough."""
-    return free != ("A",) or kinks_of(target) is None
+class State(NamedTuple):
+    """The state of a chain."""
+
+    nuts: Any  # NumPyro's
+    given: dict[str, Array]  # γ and ω of spike and slab
+    sweeping: Array  # whether γ and ω are drawn; before that every entry is included
+    precision: Array  # of the normal approximation that has every entry included, (n, n)
+    model: Model | None  # of spike and slab, by which γ is drawn
 
 
 class Sampler(NamedTuple):
     """Two compiled programs for targets of one size."""
 
-    init: Callable[..., Any]  # (key, z, inverse_mass, target) -> state
+    init: Callable[..., State]  # (key, z, covariance, sweeping, model, target) -> state
     advance: Callable[..., Any]  # (state, n, target) -> state, draws of n <= CHUNK steps
+
+
+def record(state: State) -> tuple[Any, Any, Any]:
+    """Return what is kept of a state: coordinates, given sites, statistics."""
+    return state.nuts.z, state.given, {name: getattr(state.nuts, name) for name in FIELDS}
 
 
 @lru_cache(maxsize=32)
 def sampler(settings: Settings) -> Sampler:
     """Return the compiled programs for given settings."""
-    free, num_warmup, target_accept, max_tree_depth, adapt_mass = settings
+    free, num_warmup, target_accept, max_tree_depth, _ = settings
 
     def potential_of(target):
         return lambda z: potential_energy(partial(model, free), (target,), {}, z)
@@ -51,31 +66,87 @@ def sampler(settings: Settings) -> Sampler:
     init_kernel, sample_kernel = hmc(potential_fn_gen=potential_of, algo="NUTS")
 
     @jax.jit
-    def init(key, z, inverse_mass, target):
-        return init_kernel(
+    def init(key, z, covariance, sweeping, quadratic, target):
+        nuts = init_kernel(
             z,
             num_warmup,
             step_size=0.5,
-            inverse_mass_matrix=inverse_mass,
-            adapt_mass_matrix=adapt_mass,
+            inverse_mass_matrix=covariance,
+            adapt_mass_matrix=False,
             dense_mass=True,
             target_accept_prob=target_accept,
             max_tree_depth=max_tree_depth,
             model_args=(target,),
             rng_key=key,
         )
+        precision = jnp.linalg.inv(covariance)
+        return State(nuts, target.given, jnp.asarray(sweeping), precision, quadratic)
+
+    def swept(state: State, target: Target) -> State:
+        """Draw γ and ω, and give NUTS the masses of the entries that are included."""
+        prior = spike_slab(target)
+        assert prior is not None
+        nuts = state.nuts
+        key, *own = random.split(nuts.rng_key, 1 + _SWEEPS)
+
+        def again(carry, key):
+            z, given = carry
+            return sweep(key, z, target._replace(given=given), free, state.model)[:2], None
+
+        (z, given), _ = lax.scan(again, (nuts.z, target.given), jnp.stack(own))
+        energy, gradient = jax.value_and_grad(potential)(z, target._replace(given=given), free)
+        kept = (
+            ravel_pytree(
+                {**{k: jnp.ones_like(x) for k, x in z.items()}, "A_slab": given["included"]}
+            )[0]
+            > 0
+        )
+        outside = jnp.where(kept, 0.0, 1 / prior.slab**2)
+        precision = jnp.where(kept[:, None] & kept, state.precision, 0.0) + jnp.diag(outside)
+        root = jnp.linalg.cholesky(precision)
+        inverse_root = jax.scipy.linalg.solve_triangular(
+            root, jnp.eye(len(root), dtype=root.dtype), lower=True
+        )
+        masses = nuts.adapt_state._replace(
+            inverse_mass_matrix=inverse_root.T @ inverse_root,
+            mass_matrix_sqrt=root,
+            mass_matrix_sqrt_inv=inverse_root,
+        )
+        nuts = nuts._replace(
+            z=z, potential_energy=energy, z_grad=gradient, adapt_state=masses, rng_key=key
+        )
+        return state._replace(nuts=nuts, given=given)
 
     @jax.jit
     def advance(state, n, target):
-        def record(state):
-            return state.z, {name: getattr(state, name) for name in FIELDS}
-
         def body(i, carry):
             state, trace = carry
-            state = sample_kernel(state, (target,))
+            if spike_slab(target) is not None:
+                state = lax.cond(
+                    state.sweeping,
+                    lambda s: swept(s, target._replace(given=s.given)),
+                    lambda s: s,
+                    state,
+                )
+            nuts = sample_kernel(state.nuts, (target._replace(given=state.given),))
+            state = state._replace(nuts=nuts)
             return state, jax.tree.map(lambda t, x: t.at[i].set(x), trace, record(state))
 
         empty = jax.tree.map(lambda x: jnp.zeros((CHUNK, *x.shape), x.dtype), record(state))
         return jax.lax.fori_loop(0, n, body, (state, empty))
 
     return Sampler(init, advance)
+
+
+def shrunk_covariance(draws: Any, covariance: np.ndarray) -> np.ndarray:
+    """Return the covariance of draws, drawn to the one that they were made with as if by as many draws as dimensions.
+
+    The covariance of a few hundred draws in 50 dimensions is far too narrow in some directions, and NUTS would take
+    many small steps.
+    """
+    x = np.asarray(jax.vmap(lambda z: ravel_pytree(z)[0])(draws), float)
+    n, k = x.shape
+    factor = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(factor, (x - x.mean(0)).T)
+    S = (white @ white.T + k * np.eye(k)) / (n + k)
+    return factor @ S @ factor.T

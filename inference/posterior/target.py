@@ -1,4 +1,4 @@
-"""The density that NUTS samples: `lds_model` of a cohort with some parameters free and the others held."""
+"""The density that is sampled: `lds_model` of a cohort with some parameters free and the others held."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.flatten_util import ravel_pytree
+from numpyro import handlers
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
 from ...models import Cohort, LDSParams, Prepared, Prior, lds_model
-from ...models.linalg import sym
 from ...models.numpyro_model import sample_params
 
 
@@ -23,7 +22,8 @@ class Target(NamedTuple):
     prepared: Prepared
     prior: Prior
     priors: dict[str, Any]
-    params: LDSParams  # where the chains start, and the values of the parameters held
+    params: LDSParams  # the fit: the values of the parameters held
+    given: dict[str, Array] = {}  # sites that a sweep draws, not NUTS: γ and ω of `SpikeSlab`
 
 
 class Free(NamedTuple):
@@ -48,18 +48,20 @@ def moving(free: tuple[str, ...], target: Target) -> Free:
 def model(free: Free, target: Target) -> None:
     """Run `lds_model` with all parameters held but the free ones."""
     arguments, options = model_arguments(free, target)
-    lds_model(*arguments, **options, prepared=target.prepared)
+    with handlers.substitute(data=target.given):
+        lds_model(*arguments, **options, prepared=target.prepared)
 
 
 def prior_model(free: Free, target: Target) -> None:
     """Sample the parameters of `model`, without its likelihood."""
     arguments, options = model_arguments(free, target)
-    sample_params(*arguments, **options)
+    with handlers.substitute(data=target.given):
+        sample_params(*arguments, **options)
 
 
 def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments and options of `lds_model` for a target."""
-    cohort, _, prior, priors, params = target
+    cohort, _, prior, priors, params, _ = target
     l = params.n_states
     if free.forced:  # under jit the prior's beta is traced, and does not show them
         fixed = np.full(l * l, np.nan)
@@ -81,70 +83,29 @@ def start(target: Target, free: Free) -> dict[str, Array]:
     values = {k: v for k, v in target.params._asdict().items() if k in free.names}
     if "A" in values and "A" not in target.priors:
         values |= target.prior.start(values.pop("A"))
+        values = {k: v for k, v in values.items() if k not in target.given}
     return unconstrain_fn(partial(prior_model, free), (target,), {}, values)
 
 
-@partial(jax.jit, static_argnames="free")
-def _hessian(z: dict[str, Array], target: Target, free: Free) -> Array:
-    """Return the Hessian of the potential at z, as one matrix."""
-    flat, unravel = ravel_pytree(z)
-    return jax.hessian(lambda x: potential(unravel(x), target, free))(flat)
-
-
-def kinks_of(target: Target) -> np.ndarray | None:
-    """Return what kinks of the prior on A add to a mass matrix, (l, l); None if unknown, as for a user's own site A."""
-    return None if "A" in target.priors else target.prior.curvature(target.params.n_states)
-
-
-def inverse_mass(z: dict[str, Array], target: Target, free: Free) -> Array:
-    """Return the inverse of the curvature of the potential at z, made positive definite.
-
-    A penalty has no curvature at a kink: `Prior.curvature` takes its place.
-    """
-    H = np.array(_hessian(z, target, free), float)
-    kinks = kinks_of(target)
-    if "A" in z and kinks is not None:
-        # forced entries have no coordinates
-        kinks = np.delete(kinks.ravel(), np.array(free.forced, int))
-        at = ravel_pytree({name: jnp.full_like(x, name == "A") for name, x in z.items()})[0]
-        H[np.diag(np.asarray(at, bool))] += kinks
-    values, vectors = np.linalg.eigh(sym(H))
-    size = np.abs(values)
-    dtype = target.params.A.dtype
-    least = 1e3 * float(jnp.finfo(dtype).eps)
-    size = np.maximum(size, max(least * size.max(initial=0.0), least))
-    return jnp.asarray((vectors / size) @ vectors.T, dtype)
-
-
-def jittered(key: Array, z: Any, scale: Array, target: Target, free: Free) -> Any:
-    """Draw from the normal approximation at z, nearer to z if the density is not finite there."""
-    flat, unravel = ravel_pytree(z)
-    noise = jnp.linalg.cholesky(scale) @ jax.random.normal(key, flat.shape, flat.dtype)
-    for shrink in (1.0, 0.3, 0.1, 0.01, 0.0):
-        near = unravel(flat + shrink * noise) if shrink else z
-        if np.isfinite(float(potential(near, target, free))):
-            return near
-    raise ValueError("the density is not finite where the chains would start, at the fit")
-
-
-def constrained(z: Mapping[str, np.ndarray], target: Target, free) -> dict[str, np.ndarray]:
+def constrained(
+    z: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray], target: Target, free: Free
+) -> dict[str, np.ndarray]:
     """Return the values of all sites, deterministic ones among them; parameters held are left out."""
-    flat = {k: jnp.asarray(x).reshape(-1, *x.shape[2:]) for k, x in z.items()}
     shape = next(iter(z.values())).shape[:2]
+    flat = jax.tree.map(lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), (dict(z), dict(given)))
     return {
         k: np.asarray(x).reshape(*shape, *x.shape[1:])
-        for k, x in _sites(flat, target, free).items()
+        for k, x in _sites(*flat, target, free).items()
     }
 
 
 @partial(jax.jit, static_argnames="free")
-def _sites(flat, target, free):
+def _sites(flat, given, target, free):
     """Return the values of all sites of every draw (n, ...)."""
 
-    def one(z):
-        values = constrain_fn(
-            partial(prior_model, free), (target,), {}, z, return_deterministic=True
-        )
+    def one(z, given):
+        here = target._replace(given=given)
+        values = constrain_fn(partial(prior_model, free), (here,), {}, z, return_deterministic=True)
         return {k: v for k, v in values.items() if k in free.names or k not in LDSParams._fields}
 
-    return jax.vmap(one)(flat)
+    return jax.vmap(one)(flat, given) | given

@@ -2,23 +2,30 @@
 
 from .base import Penalty, Piece, Prior, as_penalty
 from .distribution import PriorDistribution
-from .embedded import Embedded
+from .embedded import Embedded, EmbeddedSites, embedded
 from .flat import Flat
 from .group import GroupLaplace
-from .hierarchical import GammaLaplace, HierarchicalPrior, Horseshoe
+from .gamma_laplace import GammaLaplace
+from .hierarchical import HierarchicalPrior, Horseshoe
 from .laplace import Laplace
+from .normal import NormalPrior
+from .spike_slab import SpikeSlab
 
 __all__ = [
     "Embedded",
+    "EmbeddedSites",
     "Flat",
     "GammaLaplace",
     "GroupLaplace",
     "HierarchicalPrior",
     "Horseshoe",
     "Laplace",
+    "NormalPrior",
     "Penalty",
     "Piece",
     "Prior",
     "PriorDistribution",
+    "SpikeSlab",
     "as_penalty",
+    "embedded",
 ]

@@ -93,6 +93,18 @@ class Prior:
         """
         return None
 
+    def drawn_after(self, key: Any, A) -> dict[str, Array]:
+        """Draw what the prior integrated out, given draws of A (..., l, l), by name; nothing for most priors."""
+        return {}
+
+    def density_at_center(self, n_states: int) -> np.ndarray:
+        """Return the prior density of each entry of A at its centre, (l, l); NaN where it has none, or it is unknown."""
+        return np.full((n_states, n_states), np.nan)
+
+    def majorant(self, A) -> "Prior":
+        """Return a prior with a convex penalty that touches this one's at A, and is nowhere below it but a constant."""
+        return self
+
     def relabelled(self, sites: Mapping[str, np.ndarray], W: np.ndarray) -> dict[str, np.ndarray]:
         """Return sites other than A in the states Wz, for draws (n, ...) and signed permutations W (n, l, l)."""
         return {}

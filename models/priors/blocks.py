@@ -117,6 +117,33 @@ class BlockPenalty(Penalty):
         movable = (beta > 0) & (beta < jnp.inf)
         return jnp.max(jnp.where(movable, norms / jnp.where(movable, beta, 1.0), 0.0))
 
+    def n_pulled(self, n_states: int) -> Array:
+        """Return the number of entries with 0 < beta < ∞, the dimension of the density."""
+        beta, _ = self.norms(jnp.zeros((n_states, n_states)))
+        return jnp.sum((beta > 0) & (beta < jnp.inf)) * self.block_size(n_states)
+
+    def density_at_center(self, n_states: int) -> np.ndarray:
+        """Return the density of each entry, its block integrated out but for it, at the centre, (l, l).
+
+        beta / 2 for single entries. NaN for an entry that is free or forced.
+        """
+        beta, k = self._each_entry(n_states), self.block_size(n_states)
+        pulled = (beta > 0) & (beta < np.inf)
+        unit = 0.5
+        if k > 1:
+            surface = [
+                math.log(2) + m / 2 * math.log(math.pi) - math.lgamma(m / 2) for m in (k - 1, k)
+            ]
+            unit = math.exp(surface[0] + math.lgamma(k - 1) - surface[1] - math.lgamma(k))
+        return np.where(pulled, np.where(pulled, beta, 1.0) * unit, np.nan)
+
+    def proper(self, n_states: int) -> "BlockPenalty":
+        """Return the prior with a penalty on free entries too, that of a typical entry, to draw from."""
+        beta = np.array(self.beta, float)
+        known = beta[(beta > 0) & (beta < np.inf)]
+        typical = known.mean() if known.size else 1.0
+        return replace(self, beta=np.where(beta > 0, beta, typical), diagonal="penalised")  # type: ignore[type-var]
+
     def curvature(self, n_states: int) -> np.ndarray:
         """Return one over the variance of an entry, beta² / (k + 1) for a block of size k, (l, l)."""
         return self._each_entry(n_states) ** 2 / (self.block_size(n_states) + 1)

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .base import Penalty
+from .base import Penalty, Prior
+from .hierarchical import HierarchicalPrior
+
+
+def embedded(prior: Prior, n_static: int) -> "Embedded | EmbeddedSites":
+    """Return a prior on the leading block of A, beside `n_static` states that never change."""
+    if isinstance(prior, HierarchicalPrior):
+        return EmbeddedSites(prior, n_static)
+    return Embedded(prior, n_static)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +30,7 @@ class Embedded(Penalty):
 
     def __post_init__(self):
         if not isinstance(self.prior, Penalty):
-            raise TypeError(
-                f"prior is {self.prior!r}, which has sites of its own; with levels of the sequences' own NUTS takes a "
-                "Penalty such as Laplace(beta)"
-            )
+            raise TypeError(f"prior is {self.prior!r}; give a Penalty such as Laplace(beta)")
 
     @property
     def is_proper(self) -> bool:
@@ -65,6 +70,14 @@ class Embedded(Penalty):
         found = self.prior.curvature(n_states - self.n_static)
         return None if found is None else self._filled(found, 0.0)
 
+    def majorant(self, A) -> "Embedded":
+        """Return the majorant of the block's prior."""
+        return Embedded(self.prior.majorant(self._block(A)), self.n_static)
+
+    def drawn_after(self, key: Any, A) -> dict[str, Array]:
+        """Draw what the prior of the block integrated out."""
+        return self.prior.drawn_after(key, self._block(A))
+
     def sample(
         self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
     ) -> Array:
@@ -72,11 +85,7 @@ class Embedded(Penalty):
         if n_states is None:
             raise ValueError("n_states is None; give it, as the prior alone has no size")
         k = n_states - self.n_static
-        block = self.prior.sample(key, k, sample_shape)
-        A = jnp.broadcast_to(
-            jnp.eye(n_states, dtype=block.dtype), (*sample_shape, n_states, n_states)
-        )
-        return A.at[..., :k, :k].set(block)
+        return _in_identity(self.prior.sample(key, k, sample_shape), self.n_static)
 
     def _block(self, A) -> Array:
         k = jnp.shape(A)[-1] - self.n_static
@@ -96,3 +105,44 @@ class Embedded(Penalty):
             "prior": self.prior.to_dict(),
             "n_static": int(self.n_static),
         }
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedSites(HierarchicalPrior):
+    """The same for a prior with sites of its own, such as `SpikeSlab`."""
+
+    prior: Any  # on the block
+    n_static: int = field(default=0, metadata={"static": True})
+    symmetry = "none"
+
+    def computed(self, n_states: int) -> Array:
+        """Sample the sites of the block, and return A."""
+        return _in_identity(self.prior.computed(n_states - self.n_static), self.n_static)
+
+    def start(self, A) -> dict[str, Any]:
+        """Return values of the block's sites."""
+        k = jnp.shape(A)[-1] - self.n_static
+        return self.prior.start(jnp.asarray(A)[:k, :k])
+
+    def center_of(self, n_states: int) -> np.ndarray:
+        """Return the centre of the block, in the identity."""
+        k, M = n_states - self.n_static, np.eye(n_states)
+        M[:k, :k] = self.prior.center_of(k)
+        return M
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return kind, prior and number of static states, for a JSON file."""
+        return {
+            "kind": "EmbeddedSites",
+            "prior": self.prior.to_dict(),
+            "n_static": int(self.n_static),
+        }
+
+
+def _in_identity(block, n_static: int) -> Array:
+    """Return identity matrices (..., l, l) with the given leading blocks."""
+    k = block.shape[-1]
+    A = jnp.broadcast_to(
+        jnp.eye(k + n_static, dtype=block.dtype), (*block.shape[:-2], k + n_static, k + n_static)
+    )
+    return A.at[..., :k, :k].set(block)

@@ -50,3 +50,17 @@ def checked_diagonal(diagonal: str) -> str:
     if diagonal not in ("penalised", "free"):
         raise ValueError(f"diagonal is {diagonal!r}; it must be 'penalised' or 'free'")
     return diagonal
+
+
+def positive(prior, *names: str) -> None:
+    """Raise unless the named fields of a prior are positive numbers; those that are traced are taken as they are."""
+    for name in names:
+        value = getattr(prior, name)
+        if not not_jax_tracer(value):
+            continue
+        if (
+            np.ndim(value)
+            or isinstance(value, str)
+            or not (float(value) > 0 and np.isfinite(value))
+        ):
+            raise ValueError(f"{name} is {value!r}; it must be a positive number")

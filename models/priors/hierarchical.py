@@ -1,8 +1,9 @@
-"""Priors on A with parameters of their own, which only NUTS can read: β unknown, and the horseshoe.
+"""Priors on A with sites of their own, which only NUTS can read: the horseshoe.
 
 They are not penalties: the joint mode of A and its scales is degenerate, so that there is no MAP to compute.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from numpyro.infer import Predictive
 
 from .base import Prior
-from .laplace import Laplace
+from .fields import positive
 
 _ENTRIES = ("state", "from_state")
 
@@ -23,33 +25,22 @@ class HierarchicalPrior(Prior):
 
     symmetry = "signed permutations"
 
-
-@dataclass(frozen=True)
-class GammaLaplace(HierarchicalPrior):
-    """The prior β ~ Gamma(shape, rate), A_ij | β ~ Laplace(0, 1/β): how sparse A is, is learned with A.
-
-    Sampled as A = A_unit / β (non-centred), since a small A and a large β go together.
-    """
-
-    shape: float
-    rate: float
-    site_dims = {"A_unit": _ENTRIES}
-
-    def __post_init__(self):
-        _positive(self, "shape", "rate")
+    def computed(self, n_states: int) -> Array:
+        """Sample the sites that A is computed from, and return A."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `computed`")
 
     def site(self, n_states: int) -> Array:
-        beta = numpyro.sample("beta", dist.Gamma(self.shape, self.rate))
-        unit = numpyro.sample("A_unit", Laplace(1.0).distribution(n_states))
-        A: Any = numpyro.deterministic("A", unit / beta)
+        """Sample the sites, and return A, which is the deterministic site `A`."""
+        A: Any = numpyro.deterministic("A", self.computed(n_states))
         return A
 
-    def start(self, A) -> dict[str, Any]:
-        beta = jnp.asarray(self.shape / self.rate, jnp.asarray(A).dtype)
-        return {"beta": beta, "A_unit": A * beta}
-
-    def relabelled(self, sites, W) -> dict[str, np.ndarray]:
-        return {"A_unit": _moved(sites["A_unit"], W)}
+    def sample(
+        self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
+    ) -> Array:
+        """Draw A from the prior, sample_shape + (l, l)."""
+        many = math.prod(sample_shape)
+        draw = Predictive(self.site, num_samples=many, return_sites=["A"])
+        return draw(key, n_states)["A"].reshape(*sample_shape, n_states, n_states)
 
 
 @dataclass(frozen=True)
@@ -65,16 +56,16 @@ class Horseshoe(HierarchicalPrior):
     site_dims = {"A_unit": _ENTRIES, "lambda": _ENTRIES}
 
     def __post_init__(self):
-        _positive(self, "scale", "slab")
+        positive(self, "scale", "slab")
 
-    def site(self, n_states: int) -> Array:
+    def computed(self, n_states: int) -> Array:
+        """Sample τ, c², λ and u, and return A."""
         tau = numpyro.sample("tau", dist.HalfCauchy(self.scale))
         c2 = numpyro.sample("slab2", dist.InverseGamma(2.0, 2.0 * jnp.square(self.slab)))
         shape = (n_states, n_states)
         lam = numpyro.sample("lambda", dist.HalfCauchy(jnp.ones(shape)).to_event(2))
         u = numpyro.sample("A_unit", dist.Normal(jnp.zeros(shape), 1.0).to_event(2))
-        A: Any = numpyro.deterministic("A", u * tau * _regularised(lam, tau, c2))
-        return A
+        return u * tau * _regularised(lam, tau, c2)
 
     def start(self, A) -> dict[str, Any]:
         A = jnp.asarray(A)
@@ -90,12 +81,12 @@ class Horseshoe(HierarchicalPrior):
 
     def relabelled(self, sites, W) -> dict[str, np.ndarray]:
         return {
-            "A_unit": _moved(sites["A_unit"], W),
-            "lambda": _moved(sites["lambda"], np.abs(W)),  # scales have no sign
+            "A_unit": conjugated(sites["A_unit"], W),
+            "lambda": conjugated(sites["lambda"], np.abs(W)),  # scales have no sign
         }
 
 
-def _moved(X: np.ndarray, W: np.ndarray) -> np.ndarray:
+def conjugated(X: np.ndarray, W: np.ndarray) -> np.ndarray:
     """Return W X W' of every draw."""
     return W @ X @ W.swapaxes(-1, -2)
 
@@ -103,11 +94,3 @@ def _moved(X: np.ndarray, W: np.ndarray) -> np.ndarray:
 def _regularised(lam, tau, c2):
     """Return λ~, with λ~² = c²λ² / (c² + τ²λ²)."""
     return lam * jnp.sqrt(c2 / (c2 + (tau * lam) ** 2))
-
-
-def _positive(prior, *names: str) -> None:
-    """Raise unless the named fields are positive numbers."""
-    for name in names:
-        value = getattr(prior, name)
-        if not (isinstance(value, int | float) and value > 0 and jnp.isfinite(value)):
-            raise ValueError(f"{name} is {value!r}; it must be a positive number")

@@ -1,0 +1,121 @@
+"""What is sampled: the free parameters, with priors on the scale of the states, in the shapes that the fit kept."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from ...models import Cohort, LDSParams, Prior, default_priors
+from ...models.covariance_site import BlockInverseWishart
+from ...models.priors import embedded
+from ..constraints import COVARIANCES
+from ..identifiability import Identifiability, identifiability_report
+from ..result import FitResult
+
+
+def default_free(fit: FitResult) -> tuple[str, ...]:
+    """Return all parameters that the basis allows to be sampled.
+
+    Those that the fit learned; without C where C alone fixes the basis; A alone, the rest held, where nothing does.
+    """
+    learned = [name for name in LDSParams._fields if fit.constraints.free(name)]
+    if fit.constraints.Q == "unit diagonal" and "Q" in learned:
+        learned.remove("Q")  # its correlations have no coordinates here
+    for left_out in ((), ("C",), ("C", "Q"), ("C", "Q", "V1", "pi1")):
+        free = tuple(name for name in learned if name not in left_out)
+        if directions_left(fit, free).n_directions == 0 or _rotations_only(fit, free):
+            return free
+    return tuple(name for name in learned if name == "A") or tuple(learned)
+
+
+def _rotations_only(fit: FitResult, free: tuple[str, ...]) -> bool:
+    """Tell whether Q = I leaves the rotations alone, between which the prior on A chooses."""
+    return fit.constraints.Q == "identity" and "Q" not in free
+
+
+def checked_free(free: str | Sequence[str], fit: FitResult) -> tuple[str, ...]:
+    """Return the names of the free parameters in their order; raise if there are none or one cannot be sampled."""
+    names = (free,) if isinstance(free, str) else tuple(free)
+    if not names:
+        raise ValueError("free is empty: with no free parameter there is nothing to sample")
+    for name in names:
+        if name not in LDSParams._fields:
+            raise ValueError(f"free names {name!r}; it may name {', '.join(LDSParams._fields)}")
+    if fit.constraints.own_levels and "C" in names:
+        raise ValueError(
+            "free names 'C', which levels of the sequences' own know a part of; hold it"
+        )
+    if fit.constraints.Q == "unit diagonal" and "Q" in names:
+        raise ValueError("free names 'Q', which the fit kept a correlation matrix; hold it")
+    return tuple(name for name in LDSParams._fields if name in names)
+
+
+def directions_left(fit: FitResult, free: tuple[str, ...]) -> Identifiability:
+    """Return the changes of basis that are open where only `free` is sampled, in the shapes of the fit."""
+    held = [name for name in LDSParams._fields if name not in free]
+    return identifiability_report(fit.params, fit.constraints.holding(*held))
+
+
+def check_identified(fit: FitResult, free: tuple[str, ...], prior: Prior, priors: Mapping) -> int:
+    """Return how many directions of change of basis are left, and warn of them; raise if the posterior is improper."""
+    report = directions_left(fit, free)
+    if not report.n_directions:
+        return 0
+    if "A" in free and "A" not in priors and not prior.is_proper:
+        raise ValueError(
+            f"the prior {prior!r} is flat, and {report.n_directions} directions of change of basis are left: the "
+            "posterior is improper; hold C, or give a prior with beta > 0"
+        )
+    warnings.warn(f"{report}\nThe entries of A will not mix, or mean little.", stacklevel=4)
+    return report.n_directions
+
+
+def site_prior(fit: FitResult, prior: Prior, priors: Mapping[str, Any]) -> Prior:
+    """Return the prior of the whole A, for a prior on the A of the states that move."""
+    if "A" in priors or not fit.constraints.own_levels:
+        return prior
+    return embedded(prior, fit.params.n_channels)
+
+
+def site_priors(
+    cohort: Cohort, fit: FitResult, free: tuple[str, ...], priors: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the priors of the free parameters other than A: those given, else the fit's, else weak ones.
+
+    Covariances are sampled in the shape that the fit kept, in which an inverse-Wishart prior is one of blocks.
+    """
+    k, l, d = fit.n_states, fit.params.n_states, fit.params.n_channels
+    weak = fit.constraints.weak_priors(cohort, k, fit.params)
+    identity = k == d and np.array_equal(fit.moving.C, np.eye(d))
+    if "Q" in free and not identity and not fit.constraints.own_levels:
+        weak |= _as_fitted(fit)
+    known = {**default_priors(cohort, l), **weak, **fit.priors, **priors}
+    found = {name: known[name] for name in free if name in known}
+    for name in free:
+        if name not in COVARIANCES:
+            continue
+        size = d if name == "R" else l
+        blocks = fit.constraints.covariance(name, fit.params).blocks(size)
+        if isinstance(found[name], dist.InverseWishart):
+            found[name] = BlockInverseWishart.restricted(found[name], blocks, size)
+        elif blocks != (size,):
+            raise ValueError(
+                f"priors[{name!r}] is a {type(found[name]).__name__}, and the fit kept {fit.constraints}; give "
+                "numpyro's InverseWishart, whose blocks are known, or a fit that kept nothing"
+            )
+    return found
+
+
+def _as_fitted(fit: FitResult) -> dict[str, Any]:
+    """Return weak priors of Q, V1 and π1 on the scale that a C which is held gives the states: that of the fit."""
+    k = fit.n_states
+    variances = {name: np.diagonal(getattr(fit.params, name)) for name in ("Q", "V1")}
+    near = {
+        name: dist.InverseWishart(float(k), scale_matrix=jnp.diag((2 * k + 1) * jnp.asarray(x)))
+        for name, x in variances.items()
+    }
+    width = variances["V1"] + np.asarray(fit.params.pi1) ** 2
+    return {**near, "pi1": dist.Normal(jnp.zeros(k), jnp.sqrt(width)).to_event(1)}
