@@ -19,7 +19,7 @@ from scipy.stats import binom, chisquare, kstest
 from tqdm.auto import tqdm
 
 from ..inference.posterior.chains import raw_key, run_chains
-from ..inference.posterior.kernel import Settings, adapts_mass
+from ..inference.posterior.kernel import Settings
 from ..inference.posterior.target import Free, Target, moving, prior_model
 from ..models import LDSParams, Prior, prepare, simulate
 
@@ -99,13 +99,13 @@ def calibrate(
         raise ValueError(f"{missing[0]} is free and has no prior in priors")
     params = LDSParams(*(jnp.asarray(x) for x in params))
     ordered = tuple(name for name in LDSParams._fields if name in free)
-    rows = []
+    rows, rng = [], np.random.default_rng(np.asarray(raw_key(key)).ravel())
     for i in tqdm(range(n_simulations), disable=not progress, desc="calibration", unit="sim"):
         for_truth, for_start, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 4)
         cohort = simulate(for_data, params, lengths).cohort  # for its labels and lengths
         target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
         names = moving(ordered, target)
-        settings = Settings(names, num_warmup, 0.8, 10, adapts_mass(ordered, target))
+        settings = Settings(names, (num_warmup + 1) // 2, 0.8, 10, True)
         truth = _from_prior(for_truth, target, names)
         full = params._replace(**{k: v for k, v in truth.items() if k in names.names})
         cohort = simulate(for_data, full, lengths).cohort
@@ -122,6 +122,8 @@ def calibrate(
         for name in names.names:
             draws = chains.sites[name][0, ::thin]
             rank = (draws < np.asarray(truth[name])).sum(0)
+            ties = (draws == np.asarray(truth[name])).sum(0)  # exact zeros, for example
+            rank = rank + rng.integers(0, ties + 1)
             for at in np.ndindex(rank.shape):
                 if name in ("Q", "R", "V1") and at[0] < at[1]:
                     continue  # symmetric

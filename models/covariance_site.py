@@ -9,6 +9,8 @@ diagonal of L is s · softplus(x): near zero it is as log L, elsewhere as L itse
 normal. s is the prior's scale.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,7 +67,7 @@ class BlockInverseWishart(dist.Distribution):
             return dist.InverseGamma(count / 2, total / 2).log_prob(variances).sum(-1)
         return sum(part.log_prob(value[..., at, at]) for at, part in self._parts())  # type: ignore[return-value]
 
-    def sample(self, key, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw covariances, sample_shape + (size, size)."""
         S = jnp.zeros((*sample_shape, *self.event_shape), self.scale_matrix.dtype)
         for k, (at, part) in zip(
@@ -74,7 +76,7 @@ class BlockInverseWishart(dist.Distribution):
             S = S.at[..., at, at].set(part.sample(k, sample_shape))
         return S
 
-    @constraints.dependent_property(event_dim=2)
+    @constraints.dependent_property(event_dim=2)  # type: ignore[arg-type]
     def support(self):  # type: ignore[override]
         """The covariances of this shape."""
         return self._support
@@ -96,7 +98,7 @@ class BlockCovariance(constraints.Constraint):
         definite = jnp.isfinite(jnp.linalg.cholesky(padded)).all((-2, -1))
         return definite & (jnp.where(inside, 0.0, x) == 0).all((-2, -1))
 
-    def eq(self, other, static=False):
+    def eq(self, other: Any, static=False):
         same = isinstance(other, BlockCovariance) and (self.blocks, self.size) == (
             other.blocks,
             other.size,

@@ -55,7 +55,7 @@ def posterior_job(
     progress: bool,
 ) -> Any:  # fmt: skip
     """Sample the posterior, write posterior.nc and verdict.txt; an interrupted run goes on from posterior_parts/."""
-    say(f"NUTS: {chains} chains of {warmup} warm-up steps and {draws} draws")
+    say(f"posterior: {chains} chains of {warmup} warm-up steps and {draws} draws")
     posterior = sample_posterior(
         jax.random.key(seed),
         cohort,
@@ -109,7 +109,7 @@ def compare_job(
         report.text(
             f"Of {names} the model has the logarithms: a unit is a standard deviation of these."
         )
-    report.heading("Posterior of A, the rest held at the MAP")
+    report.heading("Posterior")
     report.lines(str(diagnose(posterior)))
     _add_verdict(report, comparison)
     report.figure(

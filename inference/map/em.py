@@ -140,13 +140,15 @@ def _priors(
     cohort: Cohort,
     n_states: int,
     constraints: Constraints,
-    init: LDSParams | None,
+    init: Any,
 ) -> dict[str, Any]:
     """Return the priors of the parameters besides A that are learned; "weak" ones are made from the cohort."""
     if isinstance(given, str):
         if given != "weak":
             raise ValueError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
-        given = constraints.weak_priors(cohort, n_states, init)
+        given = constraints.weak_priors(
+            cohort, n_states, init if isinstance(init, LDSParams) else None
+        )
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 

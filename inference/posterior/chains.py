@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Real
 
-from .checkpoint import load_chain, save_chain
 from .centre import find_centre, jittered
+from .checkpoint import load_chain, save_chain
 from .kernel import CHUNK, Settings, sampler, shrunk_covariance
 from .sweep import all_included, quadratic_model, spike_slab
 from .target import Free, Target, constrained

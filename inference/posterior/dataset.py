@@ -24,7 +24,7 @@ from ..result import FitResult
 from . import arviz_compat as az
 from .basis_free import basis_free
 from .chains import Chains
-from .free import default_free
+from .free import default_free, tells_apart
 from .kernel import Settings
 from .target import Free, Target, model_arguments
 
@@ -46,7 +46,7 @@ def build(
     cohort, params = target.cohort, target.params
     free = settings.free.names
     coords = az.coordinates(cohort, params.n_states)
-    own = {"A", "C", "Q", "pi1", "V1"} & target.priors.keys()  # these may tell the states apart
+    own = any(tells_apart(name, prior) for name, prior in target.priors.items())
     kind = "none" if own else relabelling(params, free, target.prior.symmetry)
     sites = dict(chains.sites)
     if kind != "none":
@@ -81,7 +81,7 @@ def build(
     y = np.where(cohort.mask, cohort.y, np.nan)
     groups = {
         "posterior": az.dataset(
-            posterior, coords, attrs=attrs, dims=_DIMS | target.prior.site_dims
+            posterior, coords, attrs=attrs, dims={**_DIMS, **target.prior.site_dims}
         ),
         "sample_stats": az.dataset(_sample_stats(chains), coords),
         "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
@@ -103,7 +103,7 @@ def build(
 
 
 def _is_conditional(fit: FitResult, free: Sequence[str]) -> bool:
-    """Tell whether a parameter that the fit learned is held, and taken for known, though the basis would let it move."""
+    """Tell whether a parameter that could be sampled is held, and taken for known."""
     return bool(set(default_free(fit)) - {*free})
 
 

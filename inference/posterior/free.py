@@ -90,7 +90,7 @@ def site_priors(
     k, l, d = fit.n_states, fit.params.n_states, fit.params.n_channels
     weak = fit.constraints.weak_priors(cohort, k, fit.params)
     identity = k == d and np.array_equal(fit.moving.C, np.eye(d))
-    if "Q" in free and not identity and not fit.constraints.own_levels:
+    if "Q" in free and "C" not in free and not (identity or fit.constraints.own_levels):
         weak |= _as_fitted(fit)
     known = {**default_priors(cohort, l), **weak, **fit.priors, **priors}
     found = {name: known[name] for name in free if name in known}
@@ -119,3 +119,17 @@ def _as_fitted(fit: FitResult) -> dict[str, Any]:
     }
     width = variances["V1"] + np.asarray(fit.params.pi1) ** 2
     return {**near, "pi1": dist.Normal(jnp.zeros(k), jnp.sqrt(width)).to_event(1)}
+
+
+def tells_apart(name: str, prior: Any) -> bool:
+    """Tell whether the prior of a parameter tells states apart, by their order or their sign."""
+    if name == "R":
+        return False
+    if name in COVARIANCES and isinstance(prior, BlockInverseWishart):
+        S = np.asarray(prior.scale_matrix)
+        return not np.array_equal(S, S[0, 0] * np.eye(len(S)))
+    base = getattr(prior, "base_dist", None)
+    if name in ("C", "pi1") and isinstance(base, dist.Normal):
+        scale = np.broadcast_to(np.asarray(base.scale), prior.event_shape)
+        return bool(np.any(np.asarray(base.loc))) or bool(np.ptp(scale, axis=-1).any())
+    return True

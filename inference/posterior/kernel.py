@@ -85,13 +85,13 @@ def sampler(settings: Settings) -> Sampler:
     def swept(state: State, target: Target) -> State:
         """Draw γ and ω, and give NUTS the masses of the entries that are included."""
         prior = spike_slab(target)
-        assert prior is not None
-        nuts = state.nuts
+        assert prior is not None and state.model is not None
+        quadratic, nuts = state.model, state.nuts
         key, *own = random.split(nuts.rng_key, 1 + _SWEEPS)
 
         def again(carry, key):
             z, given = carry
-            return sweep(key, z, target._replace(given=given), free, state.model)[:2], None
+            return sweep(key, z, target._replace(given=given), free, quadratic)[:2], None
 
         (z, given), _ = lax.scan(again, (nuts.z, target.given), jnp.stack(own))
         energy, gradient = jax.value_and_grad(potential)(z, target._replace(given=given), free)

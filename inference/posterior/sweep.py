@@ -1,9 +1,9 @@
 """A sweep of spike and slab: every entry of A is put in or out, by the exact posterior.
 
-Given the other parameters, log p(y | A) is nearly quadratic in A. On the quadratic model of it, γ and A of two entries
-can be drawn together in closed form, with A integrated out of γ; two, so that one may take the other's place. A row of A
-is drawn so, pair after pair there and back, which is reversible; then it is accepted or rejected by the exact likelihood
-against its model. What is sampled is exact: only its speed depends on the model.
+With the other parameters θ moving along with A, log p(y, θ | A) is nearly quadratic in A. On the quadratic model of it,
+γ and A of two entries can be drawn together in closed form, with A integrated out of γ; two, so that one may take the
+other's place. A row of A is drawn so, pair after pair there and back, which is reversible; then it is accepted or
+rejected by the exact density against its model. What is sampled is exact: only its speed depends on the model.
 """
 
 from functools import partial

@@ -4,8 +4,8 @@ from .base import Penalty, Piece, Prior, as_penalty
 from .distribution import PriorDistribution
 from .embedded import Embedded, EmbeddedSites, embedded
 from .flat import Flat
-from .group import GroupLaplace
 from .gamma_laplace import GammaLaplace
+from .group import GroupLaplace
 from .hierarchical import HierarchicalPrior, Horseshoe
 from .laplace import Laplace
 from .normal import NormalPrior

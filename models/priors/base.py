@@ -98,10 +98,10 @@ class Prior:
         return {}
 
     def density_at_center(self, n_states: int) -> np.ndarray:
-        """Return the prior density of each entry of A at its centre, (l, l); NaN where it has none, or it is unknown."""
+        """Return the density of each entry of A at its centre, (l, l); NaN where it has none, or it is unknown."""
         return np.full((n_states, n_states), np.nan)
 
-    def majorant(self, A) -> "Prior":
+    def majorant(self, A) -> Any:
         """Return a prior with a convex penalty that touches this one's at A, and is nowhere below it but a constant."""
         return self
 

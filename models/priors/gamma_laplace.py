@@ -71,7 +71,7 @@ class GammaLaplace(Penalty):
         return (self.shape + self._n(A.shape[-1])) / (self.rate + self.base.value(A))
 
     def majorant(self, A) -> Penalty:
-        """Return the penalty with β = E[β | A], which touches this one at A and is nowhere below it (but a constant)."""
+        """Return the penalty with β = E[β | A]: a constant apart, it touches this one at A and is nowhere below it."""
         return self.base.scaled(self.mean_beta(A))
 
     def prox(self, A, step: Any = 1.0) -> Array:

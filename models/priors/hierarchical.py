@@ -40,7 +40,8 @@ class HierarchicalPrior(Prior):
         """Draw A from the prior, sample_shape + (l, l)."""
         many = math.prod(sample_shape)
         draw = Predictive(self.site, num_samples=many, return_sites=["A"])
-        return draw(key, n_states)["A"].reshape(*sample_shape, n_states, n_states)
+        found: Any = draw(key, n_states)["A"]
+        return found.reshape(*sample_shape, n_states, n_states)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Horseshoe(HierarchicalPrior):
         shape = (n_states, n_states)
         lam = numpyro.sample("lambda", dist.HalfCauchy(jnp.ones(shape)).to_event(2))
         u = numpyro.sample("A_unit", dist.Normal(jnp.zeros(shape), 1.0).to_event(2))
-        return u * tau * _regularised(lam, tau, c2)
+        A: Any = u * tau * _regularised(lam, tau, c2)
+        return A
 
     def start(self, A) -> dict[str, Any]:
         A = jnp.asarray(A)

@@ -1,4 +1,4 @@
-"""The normal prior on A, a ridge: no zeros, and smooth; it stands in for a prior with kinks where curvature is asked."""
+"""The normal prior on A, a ridge: smooth, without zeros; it stands in for a prior with kinks."""
 
 from dataclasses import dataclass
 from typing import Any

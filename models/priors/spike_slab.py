@@ -45,7 +45,7 @@ class SpikeSlab(HierarchicalPrior):
 
     @classmethod
     def like(cls, prior: Any, slab: float = 0.5) -> "SpikeSlab":
-        """Return spike and slab around what another prior pulls A to, with the diagonal free where that leaves it so."""
+        """Return spike and slab around what another prior pulls A to; a diagonal that it leaves free is included."""
         if isinstance(prior, cls):
             return prior
         base = getattr(prior, "base", prior)

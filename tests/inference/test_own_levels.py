@@ -110,10 +110,16 @@ def test_draws_leave_static_states_as_they_are(cohort, fit):
     assert (np.abs(table["mean"] - table["map"]) < 2 * table["sd"]).all()
 
 
-@pytest.mark.parametrize("name", ["C", "Q", "V1"])
-def test_what_own_levels_know_a_part_of_is_not_sampled(cohort, fit, name):
-    with pytest.raises(ValueError, match=f"free names '{name}'.*free may name A, R and pi1"):
-        sample_posterior(jax.random.key(0), cohort, fit, free=("A", name))
+def test_what_own_levels_know_of_the_model_is_not_sampled(cohort, fit):
+    """C is refused; Q and V1 keep the shape of the fit, with static states that have no noise."""
+    with pytest.raises(ValueError, match="free names 'C'.*hold it"):
+        sample_posterior(jax.random.key(0), cohort, fit, free=("A", "C"))
+    options = {"num_warmup": 40, "num_samples": 20, "num_chains": 1, "num_predictive": 0}
+    found = sample_posterior(jax.random.key(0), cohort, fit, **options)["posterior"]
+    assert set(found.attrs["free"].split()) == {"A", "Q", "R", "pi1", "V1"}
+    Q, V1 = found["Q"].values, found["V1"].values
+    assert (Q[..., 2:, :] == 0).all() and (Q[..., 0, 0] > 0).all()
+    assert (V1[..., :2, 2:] == 0).all() and (np.linalg.eigvalsh(V1) > 0).all()
 
 
 def test_weak_priors_do_not_invent_levels_of_the_patients_own():

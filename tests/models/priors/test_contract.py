@@ -426,5 +426,5 @@ def test_a_prior_on_a_block_is_that_of_the_block():
     np.testing.assert_array_equal(prior.forced(4), outside)
     np.testing.assert_array_equal(prior.penalised(4), ~outside)
     assert prior.is_proper and not Embedded(Flat(), 2).is_proper
-    with pytest.raises(TypeError, match="Horseshoe.*which has sites of its own"):
+    with pytest.raises(TypeError, match="Horseshoe.*give a Penalty"):
         Embedded(Horseshoe(0.2), 2)
