@@ -4,7 +4,6 @@ A posterior is prior and data together: an entry that it calls zero may be one o
 posterior is set against the prior that it was sampled with.
 """
 
-import json
 from typing import Any, NamedTuple
 
 import jax
@@ -36,15 +35,6 @@ def definition(odds: float, contraction: float) -> str:
         "prior: 0 if the data say nothing, near 1 if they say all. An entry that the prior leaves free or forces, or "
         "whose prior has no known density, is not judged."
     )
-
-
-def prior_of(attrs: Any) -> Prior | None:
-    """Return the prior on A that a posterior was sampled with, from its attributes; None if it is unknown."""
-    text = attrs.get("prior_json", "")
-    try:
-        return Prior.from_dict(json.loads(text)) if text else None
-    except ValueError:  # a user's own, whose file has not been imported
-        return None
 
 
 def prior_draws(prior: Prior | None, n_states: int) -> np.ndarray | None:

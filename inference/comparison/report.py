@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ..posterior.diagnostics import CONDITIONAL
 from .evidence import VERDICTS, definition
 
 _SHOWN = ["map", "mean", "sd", "hdi_low", "hdi_high", "bayes_factor_zero", "contraction"]
-CONDITIONAL = "Only a part of the parameters was sampled: these intervals are conditional on the fit, and too narrow."
 
 
 class Comparison(NamedTuple):

@@ -12,8 +12,9 @@ import pandas as pd
 
 from ...models.arguments import probability
 from ..posterior import arviz_compat as az
+from ..posterior.constant import prior_of
 from ..result import FitResult
-from .evidence import added, prior_draws, prior_of, verdicts
+from .evidence import added, prior_draws, verdicts
 from .report import Comparison
 from .rules import RULES, Evidence
 from .sparse_summary import second_moment
