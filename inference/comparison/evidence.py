@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Real
 
-from ...models import Prior, SpikeSlab
+from ...models import GammaLaplace, Prior, SpikeSlab
 
 VERDICTS = ("supported", "contradicted", "undecided", "prior only", "not judged")
 _PRIOR_DRAWS = 4000
@@ -58,9 +58,10 @@ def prior_draws(prior: Prior | None, n_states: int) -> np.ndarray | None:
 def added(draws: np.ndarray, prior: Prior | None, before: np.ndarray | None) -> Added:
     """Return what the data added, from draws (n, l, l) of posterior and prior (`before`).
 
-    - The Bayes factor of zero is, for spike and slab, the odds of zero among the draws over those of the prior, with
-      half a draw added to either side. For a prior with a density it is the ratio of Savage and Dickey, the density
-      of the posterior at zero over that of the prior.
+    - The Bayes factor compares a model with the entry at zero with one where it is not, all else being unknown. Of β
+      or ω, which the entries share, others may tell much: that is no evidence on this one, and is divided out. For a
+      prior with a density it is the ratio of Savage and Dickey; for spike and slab the odds of zero among the draws
+      over those that the other entries give.
     - p_zero is, for spike and slab, the share of draws that are zero; for a prior with a density, which has no mass at
       zero, BF / (1 + BF): the probability of zero for one who before the data gave it as much as the rest together.
 
@@ -73,37 +74,66 @@ def added(draws: np.ndarray, prior: Prior | None, before: np.ndarray | None) -> 
     known = _has_prior(prior, l)
     narrowed = unknown if before is None else np.where(known, contraction(draws, before), np.nan)
     if isinstance(prior, SpikeSlab):
-        at = prior.at_center(draws)
-        n, zeros = len(at), at.sum(0)
-        factor = (zeros + 0.5) / (n - zeros + 0.5) * (prior.a / prior.b)
-        return Added(np.where(prior.penalised(l), factor, np.nan), zeros / n, narrowed)
-    factor = savage_dickey(
-        draws - prior.center_of(l),
-        prior.density_at_center(l),
-        None if before is None else before - prior.center_of(l),
+        zero = prior.at_center(draws)
+        return Added(odds_of_zero(zero, prior), zero.mean(0), narrowed)
+    M = prior.center_of(l)
+    if isinstance(prior, GammaLaplace):
+        factor = _with_beta_unknown(draws, prior)
+    else:
+        X = None if before is None else before - M
+        factor = savage_dickey(draws - M, prior.density_at_center(l), X)
+    return Added(factor, np.where(prior.forced(l), 1.0, factor / (1 + factor)), narrowed)
+
+
+def _with_beta_unknown(draws: np.ndarray, prior: GammaLaplace) -> np.ndarray:
+    """Return the Bayes factor of zero, (l, l), for a prior given β, with draws of β that belong to those of A."""
+    l = draws.shape[-1]
+    M, X = prior.center_of(l), prior_draws(prior.base, l)
+    scale = 1 / np.asarray(prior.drawn_after(jax.random.key(1), draws)["beta"], float)
+    again = scale[np.linspace(0, len(scale) - 1, _PRIOR_DRAWS).round().astype(int)]
+    before = None if X is None else (X - M) * again[:, None, None]
+    return savage_dickey(draws - M, prior.base.density_at_center(l), before, scale, again)
+
+
+def odds_of_zero(zero: np.ndarray, prior: SpikeSlab) -> np.ndarray:
+    """Return the Bayes factor of zero from the zeros of draws (n, l, l) of spike and slab; NaN where none can be.
+
+    Given the m - 1 other entries, k of them included, the odds of zero are (b + m - 1 - k) / (a + k). Each draw counts
+    as one over its part of them, which leaves what the entry's own data say; half a draw is added to either side.
+    """
+    can = prior.penalised(zero.shape[-1])
+    included = ~zero & can
+    k = included.sum((1, 2), keepdims=True) - included
+    rest = np.maximum(can.sum() - 1 - k, 0)
+    weights = 1 / (prior.b + rest), 1 / (prior.a + k)
+    at, off = (
+        (w * where).sum(0) + 0.5 * w.mean(0)
+        for w, where in zip(weights, (zero, ~zero), strict=True)
     )
-    p_zero = np.where(prior.forced(l), 1.0, factor / (1 + factor))
-    return Added(factor, p_zero, narrowed)
+    return np.where(can, at / off, np.nan)
 
 
-def savage_dickey(
-    D: np.ndarray, density: np.ndarray, before: np.ndarray | None = None
-) -> np.ndarray:
+def savage_dickey(D: np.ndarray, density, before=None, weight: Any = 1.0, weight_before: Any = 1.0):
     """Return the density of the draws D (n, l, l) at 0 over the prior's, `density` (l, l).
 
     The density of the draws is a kernel estimate with normal kernels and Silverman's robust bandwidth,
     h = 0.9 min(sd, IQR / 1.34) n^(-1/5), of each entry. Prior and posterior have a peak at 0 which such a kernel
     flattens. With draws of the prior (`before`, less its centre) the prior is flattened by the same kernel: the peak
     cancels, and what is left to be smooth on the scale of h is the likelihood.
+
+    Where the prior of an entry depends on an unknown β, its density at 0 is that for β = 1, draws have the weight 1/β,
+    and `before` is drawn given the β of the posterior: the ratio as Verdinelli and Wasserman (1995) corrected it.
     """
     low, high = np.quantile(D, [0.25, 0.75], axis=0)
     sd, robust = D.std(0, ddof=1), (high - low) / 1.34
     h = 0.9 * np.where(robust > 0, np.minimum(sd, robust), sd) * len(D) ** -0.2
     known = np.isfinite(density) & (h > 0)
     h = np.where(known, h, 1.0)
-    share = 1.0 if before is None else np.minimum(_smoothed(before, h) / density, 1.0)
+    share = 1.0
+    if before is not None:
+        share = np.minimum(_smoothed(before, h, weight_before) / density, 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(known, _smoothed(D, h) / (density * share), np.nan)
+        return np.where(known, _smoothed(D, h, weight) / (density * share), np.nan)
 
 
 def contraction(draws: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -142,6 +172,7 @@ def _has_prior(prior: Prior, n_states: int) -> np.ndarray:
     return ~free & ~prior.forced(n_states)
 
 
-def _smoothed(D: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """Return the density at 0 of draws (n, l, l), smoothed by normal kernels of widths h (l, l)."""
-    return np.exp(-0.5 * (D / h) ** 2).mean(0) / (h * np.sqrt(2 * np.pi))
+def _smoothed(D: np.ndarray, h: np.ndarray, weight: Any) -> np.ndarray:
+    """Return the density at 0 of weighted draws (n, l, l), smoothed by normal kernels of widths h (l, l)."""
+    heights = np.exp(-0.5 * (D / h) ** 2) / (h * np.sqrt(2 * np.pi))
+    return (heights * np.reshape(weight, (-1, 1, 1))).mean(0)
