@@ -25,8 +25,9 @@ def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
     allowed = np.median(loss(draws), axis=0)
     g = quadratic(jnp.eye(l), jnp.asarray(S00), jnp.asarray(mean @ S00))
     weight = 1 / np.maximum(np.abs(mean), 1e-12)
-    # at this λ and above a row is all zero
+    # at this λ and above a row is all zero: the sparsest one, and the one to try first
     largest = np.maximum((np.abs(mean @ S00) / weight).max(1), 1e-300)
+    empty = loss(np.zeros_like(mean)) <= allowed
     best = mean.copy()
     low, high = np.log(1e-8 * largest), np.log(largest)
     for _ in range(30):
@@ -35,7 +36,7 @@ def sparse_summary(draws: np.ndarray, S00: np.ndarray) -> np.ndarray:
         near = loss(A) <= allowed
         best[near] = A[near]
         low, high = np.where(near, middle, low), np.where(near, high, middle)
-    return best
+    return np.where(empty[:, None], 0.0, best)
 
 
 @jax.jit

@@ -1,54 +1,23 @@
-"""The table that compares MAP and posterior: one row for each A_ij, and whether each rule of rules.py calls it zero.
+"""The table that compares MAP and posterior: one row for each A_ij, what the data say of it, and what each rule says.
 
-A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero" depends on a rule.
+A Laplace posterior has no mass at zero, so whether it "agrees that A_ij is zero" depends on a rule (rules.py), and
+whether that is due to the data on what the prior alone would have said (evidence.py).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ...models.arguments import probability
 from ..posterior import arviz_compat as az
+from ..posterior.constant import prior_of
 from ..result import FitResult
+from .evidence import added, prior_draws, verdicts
+from .report import Comparison
 from .rules import RULES, Evidence
 from .sparse_summary import second_moment
-
-
-class Comparison(NamedTuple):
-    """The comparison of MAP and posterior: `print` shows a summary, `table` has everything."""
-
-    table: pd.DataFrame  # a row for each entry of A
-    confusion: pd.DataFrame  # counts, a row for each rule
-    scores: pd.DataFrame | None  # precision, recall, F1 of the nonzeros, where the truth is known
-    epsilon: float
-    prob: float
-
-    def __str__(self) -> str:
-        t: Any = self.table
-        n, zeros = len(t), int(t["map_zero"].sum())
-        lines = [
-            f"The MAP has {zeros} exact zeros among the {n} entries of A. By the posterior, with {self.prob:.0%} "
-            f"intervals and ε = {self.epsilon:g}:",
-            "",
-            self.confusion.to_string(float_format=lambda x: f"{x:.2f}"),
-        ]
-        apart = t[t["agreement"] < 0.5]
-        if len(apart):
-            lines += ["", f"Entries where most rules contradict the MAP ({len(apart)}):"]
-            columns = ["map", "mean", "sd", "hdi_low", "hdi_high", "p_small", "p_sign"]
-            lines.append(apart[columns].to_string(float_format=lambda x: f"{x:.3f}"))
-        else:
-            lines += ["", "There is no entry where most rules contradict the MAP."]
-            kappa: Any = self.confusion["kappa"]
-            odd = kappa.index[kappa < 0.4]  # rules that alone contradict the MAP
-            if len(odd) and n > 4:
-                lines.append(f"By itself {', '.join(odd)} sees it otherwise: see the table.")
-        if self.scores is not None:
-            lines += ["", "Against the truth, finding nonzero entries:"]
-            lines.append(self.scores.to_string(float_format=lambda x: f"{x:.2f}"))
-        return "\n".join(lines)
 
 
 def compare_map_posterior(
@@ -57,20 +26,29 @@ def compare_map_posterior(
     *,
     epsilon: float = 0.1,
     prob: float = 0.95,
+    odds: float = 3.0,
+    contraction: float = 0.5,
     truth=None,
     names: Sequence[str] | None = None,
 ) -> Comparison:
-    """Judge each zero of a MAP fit by the posterior, by each of the named rules.
+    """Judge each zero of a MAP fit by what the data added to the prior, and by each of the named rules.
 
     `posterior` is the result of `sample_posterior` for this fit. Entries nearer to zero than `epsilon` are nearly zero,
-    `prob` is the probability of the intervals, `truth` an A (l, l) whose nonzeros are to be found, `names` are names of
-    the states in place of numbers.
+    `prob` is the probability of the intervals, `odds` and `contraction` are the thresholds of the verdicts (see
+    `definition` of the result), `truth` an A (l, l) whose nonzeros are to be found, `names` are names of the states in
+    place of numbers.
 
-    Columns: map, map_zero (exactly zero), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more
-    probable sign), zero_<rule> for each rule, and agreement, the share of rules that agree with the MAP.
+    Columns: map, map_zero (exactly zero), verdict (on what the MAP says, by the data), bayes_factor_zero, p_zero and
+    contraction (see evidence.py), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more probable
+    sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and agreement, the
+    share of rules that agree with the MAP.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
+    if not odds > 1:
+        raise ValueError(f"odds is {odds}; it must be above 1")
+    if not contraction < 1:
+        raise ValueError(f"contraction is {contraction}; it must be below 1")
     prob = probability("prob", prob)
     A, A_map = _draws(fit, posterior), np.asarray(fit.moving.A, float)
     l = len(A_map)  # of the states that move; own levels of the sequences are not judged
@@ -79,43 +57,74 @@ def compare_map_posterior(
     if names is not None and len(names) != l:
         raise ValueError(f"names has {len(names)} entries; the fit has {l} states")
     data = az.group(posterior, "posterior")
-    interval = az.hdi(data[["A"]], prob)["A"].values[:l, :l]
-    flat = A[..., :l, :l].reshape(-1, l, l)
-    mean, sd = flat.mean(0), flat.std(0, ddof=1)
-    center, map_zero = fit.prior.center_of(l), fit.zeros
+    A = A[..., :l, :l]
+    flat, center, map_zero = A.reshape(-1, l, l), fit.prior.center_of(l), fit.zeros
     D = flat - center  # what the rules judge: A itself, but for priors with a centre
-    p_small = (np.abs(D) < epsilon).mean(0)
     n_steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
-    evidence = Evidence(
-        D, interval - center[..., None], epsilon, second_moment(fit.moving, n_steps)
-    )
+    S00 = second_moment(fit.moving, n_steps)
+    evidence = _evidence(A - center, epsilon, prob, S00)
     zero = {name: rule(evidence) for name, rule in RULES.items()}
-    p_sign = np.maximum((D > 0).mean(0), (D < 0).mean(0))
-    states = range(l) if names is None else list(names)
-    at = pd.MultiIndex.from_product([states, states], names=["state", "from_state"])
+
+    prior = prior_of(data.attrs)
+    before = prior_draws(prior, l)
+    found = added(flat, prior, before)
+    # a prior with another centre than the fit's says nothing on zeros of the fit
+    same = False if prior is None else np.isclose(prior.center_of(l), center)
     columns = {
         "map": A_map,
         "map_zero": map_zero,
-        "mean": mean,
-        "sd": sd,
-        "hdi_low": interval[..., 0],
-        "hdi_high": interval[..., 1],
-        "p_small": p_small,
-        "p_sign": p_sign,
+        "verdict": verdicts(map_zero, found, odds, contraction, same),
+        **found._asdict(),
+        "mean": flat.mean(0),
+        "sd": flat.std(0, ddof=1),
+        "hdi_low": evidence.interval[..., 0] + center,
+        "hdi_high": evidence.interval[..., 1] + center,
+        "p_small": (np.abs(D) < epsilon).mean(0),
+        "p_sign": np.maximum((D > 0).mean(0), (D < 0).mean(0)),
         **{f"zero_{rule}": zero[rule] for rule in RULES},
+        **_by_the_prior(before, center, found.contraction, epsilon, prob, S00),
         "agreement": np.mean([zero[rule] == map_zero for rule in RULES], axis=0),
     }
+    states = range(l) if names is None else list(names)
+    at = pd.MultiIndex.from_product([states, states], names=["state", "from_state"])
     table = pd.DataFrame({name: x.ravel() for name, x in columns.items()}, index=at)
+    table = table.astype({f"prior_{rule}": "boolean" for rule in RULES})
     confusion = pd.DataFrame({rule: _confusion(map_zero, zero[rule]) for rule in RULES}).T
     counts = [name for name in confusion if name != "kappa"]
     confusion = confusion.astype(dict.fromkeys(counts, int))
     scores = None
     if truth is not None:
-        found = {"map": ~map_zero, **{rule: ~zero[rule] for rule in RULES}}
-        scores = pd.DataFrame(
-            {k: _scores(x, np.asarray(truth) != center) for k, x in found.items()}
-        ).T
-    return Comparison(table, confusion, scores, float(epsilon), float(prob))
+        nonzero = {"map": ~map_zero, **{rule: ~zero[rule] for rule in RULES}}
+        scores = _all_scores(nonzero, found.p_zero, np.asarray(truth) != center)
+    return Comparison(
+        table,
+        confusion,
+        scores,
+        float(epsilon),
+        float(prob),
+        float(odds),
+        float(contraction),
+        str(data.attrs.get("prior", "")),
+        bool(data.attrs.get("conditional", 0)),
+    )
+
+
+def _evidence(D: np.ndarray, epsilon: float, prob: float, S00: np.ndarray) -> Evidence:
+    """Return what the rules judge, from draws (chains, draws, l, l) of A less its centre."""
+    l = D.shape[-1]
+    interval = az.hdi(az.dataset({"A": D}, {}), prob)["A"].values
+    return Evidence(D.reshape(-1, l, l), interval, epsilon, S00)
+
+
+def _by_the_prior(before, center, known, epsilon: float, prob: float, S00) -> dict[str, np.ndarray]:
+    """Return what each rule says of draws from the prior; None where `known` (l, l) is NaN: it has none."""
+    if before is None:
+        return {f"prior_{name}": np.full(S00.shape, None) for name in RULES}
+    evidence = _evidence((before - center)[None], epsilon, prob, S00)
+    return {
+        f"prior_{name}": np.where(np.isnan(known), None, rule(evidence))
+        for name, rule in RULES.items()
+    }
 
 
 def _draws(fit: FitResult, posterior: Any) -> np.ndarray:
@@ -166,3 +175,14 @@ def _scores(found: np.ndarray, true: np.ndarray) -> dict[str, float]:
     recall = hits / true.sum() if true.any() else np.nan
     f1 = 2 * hits / (found.sum() + true.sum()) if found.any() or true.any() else np.nan
     return {"precision": precision, "recall": recall, "f1": f1}
+
+
+def _all_scores(
+    nonzero: dict[str, np.ndarray], p_zero: np.ndarray, true: np.ndarray
+) -> pd.DataFrame:
+    """Return the scores of each way to find nonzeros, and of the posterior: p_zero < ½, or not known to be zero."""
+    scores = {name: _scores(x, true) for name, x in nonzero.items()}
+    found = _scores(~(p_zero >= 0.5), true)
+    if np.isnan(p_zero).all():  # nothing is known
+        found = dict.fromkeys(found, np.nan)
+    return pd.DataFrame({**scores, "posterior": found}).T

@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import oracles
 import pytest
+from made_posteriors import fit_of, posterior_of
 from scipy.linalg import expm
 
 from sparse_lds.experiments.figures import (
@@ -15,8 +16,6 @@ from sparse_lds.experiments.figures import (
     plot_transition,
 )
 from sparse_lds.inference import (
-    FitResult,
-    Stop,
     compare_map_posterior,
     diagnose,
     identifiability_report,
@@ -24,11 +23,10 @@ from sparse_lds.inference import (
 from sparse_lds.inference.alignment import align, relabelling
 from sparse_lds.inference.comparison.sparse_summary import sparse_summary
 from sparse_lds.inference.comparison.table import _confusion, _scores
-from sparse_lds.inference.constraints import Constraints
 from sparse_lds.inference.posterior import arviz_compat as az
 from sparse_lds.inference.posterior.basis_free import basis_free
 from sparse_lds.inference.selection.path import Path
-from sparse_lds.models import Cohort, Laplace, LDSParams, change_basis
+from sparse_lds.models import Cohort, LDSParams, change_basis
 
 matplotlib.use("Agg")
 
@@ -122,54 +120,6 @@ def test_basis_free_quantities_are():
     values = basis_free(np.array([[0.5, 0.4], [-0.4, 0.5]]), np.eye(2), np.eye(2))
     assert values["eigenvalue_imag"][0] > 0
     np.testing.assert_allclose(values["eigenvalue_modulus"], np.hypot(0.5, 0.4))
-
-
-def fit_of(A) -> FitResult:
-    l = len(A)
-    params = LDSParams(
-        np.asarray(A, float), np.eye(l), np.eye(l), np.eye(l), np.zeros(l), np.eye(l)
-    )
-    return FitResult(
-        params,
-        np.zeros(1),
-        Stop.TOLERANCE,
-        "",
-        0.0,
-        0.0,
-        Laplace(1.0),
-        Constraints(),
-        {},
-        (),
-        np.zeros(0),
-    )
-
-
-def posterior_of(A, fit, C=None):
-    """ArviZ's object around given draws (chains, draws, l, l)."""
-    l, shape = A.shape[-1], A.shape[:2]
-    cohort = Cohort.from_sequences([np.zeros((5, l))] * 3)
-    coords = az.coordinates(cohort, l)
-    C = np.eye(l) if C is None else C
-    rng = np.random.default_rng(0)
-    stats = {
-        "energy": rng.normal(size=shape),
-        "diverging": np.zeros(shape, bool),
-        "n_steps": np.full(shape, 4),
-        "lp": np.zeros(shape),
-    }
-    attrs = {"free": "A", "n_states": l, "max_tree_depth": 10, "interrupted": 0}
-    constants = {
-        "lengths": cohort.lengths,
-        **{f"map_{k}": v for k, v in fit.params._asdict().items()},
-    }
-    return az.assemble(
-        {
-            "posterior": az.dataset({"A": A, **basis_free(A, C, np.eye(l))}, coords, attrs=attrs),
-            "sample_stats": az.dataset(stats, coords),
-            "observed_data": az.dataset({"y": cohort.y}, coords, draws=False),
-            "constant_data": az.dataset(constants, coords, draws=False),
-        }
-    )
 
 
 @pytest.fixture(scope="module")
