@@ -166,10 +166,9 @@ for name, draws in (("scrambled", scrambled), ("aligned", aligned)):
 # Eigenvalues, the Markov parameters $C A^k V_1 C'$ (how a channel today speaks to another $k$ steps on), forecasts and the log-likelihood are the same in every basis. They are among the draws of every posterior.
 
 # %% tags=["varies"]
-conditional = sample_posterior(jax.random.key(1), cohort, held, num_samples=400, num_chains=2)
-joint = sample_posterior(
-    jax.random.key(2), cohort, held, free=("A", "V1"), num_samples=400, num_chains=2
-)
+options = {"prior": held.prior, "num_samples": 400, "num_chains": 2}
+conditional = sample_posterior(jax.random.key(1), cohort, held, free=("A",), **options)
+joint = sample_posterior(jax.random.key(2), cohort, held, free=("A", "V1"), **options)
 lags = [1, 2]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 for name, posterior, color in (("A sampled", conditional, "C0"), ("A and V1 sampled", joint, "C1")):

@@ -108,7 +108,7 @@ assert np.array_equal(load_fit(folder / "fit.json").params.A, fit.params.A)
 # %% [markdown]
 # ## Does the posterior agree?
 #
-# The verdict comes first: draws that are not to be trusted say nothing. Remember what the question is: the rest of the fit is held, so that intervals are too narrow, and the prior is the fit's own; a zero here is an entry *at the prior's centre*, on the diagonal 1.
+# The verdict comes first: draws that are not to be trusted say nothing. Everything that the fit learned is sampled, with its prior on $A$ but for β, which is unknown here; a zero is an entry *at the prior's centre*, on the diagonal 1.
 
 # %% tags=["varies"]
 posterior = sample_posterior(jax.random.key(0), cohort, fit, num_samples=500)

@@ -400,7 +400,7 @@ def test_a_free_basis_is_told(case):
     assert az.group(found, "posterior").attrs["alignment"] == "signed permutations"
     flat = fit._replace(prior=Flat())
     with pytest.raises(ValueError, match="improper"):
-        sample_posterior(jax.random.key(0), cohort, flat, free=LDSParams._fields)
+        sample_posterior(jax.random.key(0), cohort, flat, prior=flat.prior, free=LDSParams._fields)
 
 
 def test_bad_input(case):
