@@ -107,9 +107,8 @@ print(comparison)
 figure = plot_forest(comparison)
 
 # %% [markdown]
-# Every zero of the MAP is confirmed, by all four rules. One influence has an interval clear of zero: that of white cells on platelets (`A[1, 0]`), small enough for the rule `epsilon` to call it zero all the same. The other that the MAP keeps, haematocrit on white cells
-# (`A[0, 2]`), is small, and the posterior cannot tell it from zero. The memories were not penalised, and are there. "Confirmed" is a modest word: look at the widths. A zero in
-# haematocrit's row is compatible with the data, and so are influences of up to a fifth of a standard deviation. That is what 91 days of one patient can say.
+# The data decide one of the six influences: one that the MAP keeps is supported. Of the four zeros none is, and none is contradicted: all four rules call them zero, but so would they from far fewer data, and the Bayes factors stay within 3. The memories were not
+# penalised, and are not judged. That is what 91 days of one patient can say.
 #
 # ## Exercises
 #

@@ -152,7 +152,7 @@ def verdicts(
     map_zero: np.ndarray, found: Added, odds: float, least: float, judged: Any = True
 ) -> np.ndarray:
     """Return one of VERDICTS for each entry, (l, l); `least` is the contraction below which the prior speaks."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         claim = np.where(map_zero, found.bayes_factor_zero, 1 / found.bayes_factor_zero)
     conditions = [
         np.isnan(claim) | ~np.broadcast_to(judged, claim.shape),

@@ -60,7 +60,8 @@ class SpikeSlab(HierarchicalPrior):
         shape = (n_states, n_states)
         omega = numpyro.sample("omega", dist.Beta(self.a, self.b))
         p = jnp.where(self._always(n_states), 1.0, omega)
-        included = numpyro.sample("included", dist.Bernoulli(p).to_event(2))
+        entries = dist.Bernoulli(p).to_event(2)
+        included = numpyro.sample("included", entries, infer={"enumerate": "parallel"})
         u = numpyro.sample("A_slab", dist.Normal(jnp.zeros(shape), self.slab).to_event(2))
         return self.placed(u, included)
 

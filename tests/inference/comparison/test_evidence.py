@@ -211,7 +211,6 @@ def test_a_whole_row_of_the_sparse_summary_may_be_zero():
 
 
 @pytest.mark.interfaces
-@pytest.mark.filterwarnings("ignore:Some algorithms will automatically enumerate:FutureWarning")
 def test_data_decide_where_there_are_any():
     """Two states, seen well for long, or for two steps under noise of a hundred times their variance."""
     rest = ("C", "Q", "R", "pi1", "V1")
