@@ -24,7 +24,9 @@ whole = simulate(jax.random.key(0), truth, lengths=lengths).cohort.sequences()
 gappy = [np.where(rng.random(y.shape) < 0.25, np.nan, y) for y in whole]
 cohort = Cohort.from_sequences(gappy)
 fit = fit_map(cohort, 4, Laplace(80.0), init=truth, hold=("C",))
-posterior = sample_posterior(jax.random.key(1), cohort, fit, num_samples=500)
+# as in the caption: the fit's own β, and the rest held
+options = {"free": ("A",), "prior": fit.prior, "num_samples": 500}
+posterior = sample_posterior(jax.random.key(1), cohort, fit, **options)
 comparison = compare_map_posterior(fit, posterior, truth=A)
 outside = (A.ravel() < comparison.table["hdi_low"]) | (A.ravel() > comparison.table["hdi_high"])
 print(cohort, fit.reason, comparison, "truth outside:", outside[outside].index.tolist(), sep="\n")

@@ -207,7 +207,8 @@ def _from_prior(key, target: Target, free: Free):
 def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Dataset]:
     """Return draws from the prior, and cohorts drawn from them."""
     found = _from_prior(key, target, free)
-    y = np.asarray(found.pop("y"))[None].astype(np.float32)
+    with np.errstate(over="ignore"):  # an A from a wide prior may explode
+        y = np.asarray(found.pop("y"))[None].astype(np.float32)
     prior = {
         k: np.asarray(v)[None]
         for k, v in found.items()
