@@ -47,7 +47,7 @@ def prior_draws(prior: Prior | None, n_states: int) -> np.ndarray | None:
     if not prior.is_proper:
         if not hasattr(prior, "proper"):
             return None
-        prior = prior.proper(n_states)
+        prior = prior.proper(n_states)  # type: ignore[attr-defined]
     try:
         found = prior.sample(jax.random.key(0), n_states, (_PRIOR_DRAWS,))  # type: ignore[attr-defined]
     except (AttributeError, NotImplementedError):

@@ -122,7 +122,7 @@ def _by_the_prior(before, center, known, epsilon: float, prob: float, S00) -> di
         return {f"prior_{name}": np.full(S00.shape, None) for name in RULES}
     evidence = _evidence((before - center)[None], epsilon, prob, S00)
     return {
-        f"prior_{name}": np.where(np.isnan(known), None, rule(evidence))
+        f"prior_{name}": np.where(np.isnan(known), None, rule(evidence))  # type: ignore[call-overload]
         for name, rule in RULES.items()
     }
 

@@ -100,6 +100,10 @@ class GammaLaplace(Penalty):
             f"{self!r} learns β; a path over values of β needs a prior such as Laplace(1.0)"
         )
 
+    def beta_max(self, gradient: Array) -> Array:
+        """Raise, as `scaled` does."""
+        raise TypeError(f"{self!r} learns β; there is no path of it")
+
     def sample(
         self, key: Any, n_states: int | None = None, sample_shape: tuple[int, ...] = ()
     ) -> Array:
