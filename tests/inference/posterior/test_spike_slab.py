@@ -42,7 +42,7 @@ def enumerated(cohort, fit, prior, n_grid=17):
     for support in supports:
         k = sum(support)
         near = axis if k < 2 else np.linspace(-1.2, 1.4, n_grid)
-        grid = np.array(list(product(near, repeat=k))).reshape(-1, k)
+        grid = np.array(list(product(near, repeat=k))).reshape(len(near) ** k, k)
         u = np.zeros((len(grid), n))
         u[:, np.flatnonzero(support)] = grid
         log_p = np.asarray(total(jnp.asarray(M + u)))
