@@ -59,8 +59,13 @@ def directions_left(fit: FitResult, free: tuple[str, ...]) -> Identifiability:
     return identifiability_report(fit.params, fit.constraints.holding(*held))
 
 
-def check_identified(fit: FitResult, free: tuple[str, ...], prior: Prior, priors: Mapping) -> int:
-    """Return how many directions of change of basis are left, and warn of them; raise if the posterior is improper."""
+def check_identified(
+    fit: FitResult, free: tuple[str, ...], prior: Prior, priors: Mapping, *, asked: bool
+) -> int:
+    """Return how many directions of change of basis are left; raise if the posterior is improper.
+
+    Where the free parameters were `asked` for they are warned of at once; else the verdict on the draws says it.
+    """
     report = directions_left(fit, free)
     if not report.n_directions:
         return 0
@@ -69,7 +74,8 @@ def check_identified(fit: FitResult, free: tuple[str, ...], prior: Prior, priors
             f"the prior {prior!r} is flat, and {report.n_directions} directions of change of basis are left: the "
             "posterior is improper; hold C, or give a prior with beta > 0"
         )
-    warnings.warn(f"{report}\nThe entries of A will not mix, or mean little.", stacklevel=4)
+    if asked:
+        warnings.warn(f"{report}\nThe entries of A will not mix, or mean little.", stacklevel=4)
     return report.n_directions
 
 

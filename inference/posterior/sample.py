@@ -66,9 +66,10 @@ def sample_posterior(
     max_tree_depth = whole("max_tree_depth", max_tree_depth)
     target_accept = probability("target_accept", target_accept)
     _check_fit(cohort, fit)
+    asked = free is not None
     free = default_free(fit) if free is None else checked_free(free, fit)
     prior, priors = GammaLaplace.like(fit.prior) if prior is None else prior, dict(priors or {})
-    n_directions = check_identified(fit, free, prior, priors)
+    n_directions = check_identified(fit, free, prior, priors, asked=asked)
     own = {"A": priors["A"]} if "A" in priors and "A" in free else {}
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
     target = Target(
