@@ -24,8 +24,9 @@ class Centre(NamedTuple):
     """A normal approximation of a posterior in its unconstrained coordinates."""
 
     z: dict[str, Array]
-    hessian: np.ndarray  # of the potential, of all coordinates together, as it is
-    covariance: np.ndarray  # its inverse, made positive definite
+    covariance: (
+        np.ndarray
+    )  # the inverse of the curvature of all coordinates, made positive definite
 
 
 def find_centre(target: Target, free: Free) -> Centre:
@@ -37,7 +38,7 @@ def find_centre(target: Target, free: Free) -> Centre:
     smooth = _smooth(target)
     if smooth is None:
         H = sym(np.asarray(_derivatives(z, target, free)[2], float))
-        return Centre(z, H, _inverse(H, target))
+        return Centre(z, _inverse(H, target))
     flat, unravel = ravel_pytree(z)
     x = np.asarray(flat, float)
 
@@ -62,7 +63,7 @@ def find_centre(target: Target, free: Free) -> Centre:
         value, g, H = derivatives(x)
         if gain < 1e-3:
             break
-    return Centre(unravel(jnp.asarray(x, flat.dtype)), H, _inverse(H, target))
+    return Centre(unravel(jnp.asarray(x, flat.dtype)), _inverse(H, target))
 
 
 def jittered(key: Array, centre: Centre, target: Target, free: Free) -> Any:

@@ -26,6 +26,7 @@ from .basis_free import basis_free
 from .chains import Chains
 from .free import default_free, tells_apart
 from .kernel import Settings
+from .sweep import SITE
 from .target import Free, Target, model_arguments
 
 _PRIOR_DRAWS = 200
@@ -57,7 +58,7 @@ def build(
     of_sequence = _log_likelihood(full, cohort, free)
     invariant = basis_free(full["A"], full["C"], full["V1"])
     posterior = {
-        **{k: x for k, x in sites.items() if k != "A_slab"},
+        **{k: x for k, x in sites.items() if k != SITE},
         # quantities of held parameters are constants, which no diagnostic can judge
         **{k: x for k, x in invariant.items() if x.ndim == 2 + len(az.DIMS.get(k, ()))},
         "log_likelihood_total": of_sequence.sum(-1),
@@ -212,7 +213,7 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
     prior = {
         k: np.asarray(v)[None]
         for k, v in found.items()
-        if k in free.names or k not in (*LDSParams._fields, "A_slab", "included")
+        if k in free.names or k not in (*LDSParams._fields, SITE, "included")
     }
     return {
         "prior": az.dataset(prior, coords, dims=target.prior.site_dims),

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import potential_energy
 
-from .sweep import Model, spike_slab, sweep
+from .sweep import SITE, Model, spike_slab, sweep
 from .target import Free, Target, model, potential
 
 CHUNK = 50  # draws in one compiled run; then progress is shown, Ctrl-C seen and the chain saved
@@ -91,16 +91,12 @@ def sampler(settings: Settings) -> Sampler:
 
         def again(carry, key):
             z, given = carry
-            return sweep(key, z, target._replace(given=given), free, quadratic)[:2], None
+            return sweep(key, z, target._replace(given=given), free, quadratic), None
 
         (z, given), _ = lax.scan(again, (nuts.z, target.given), jnp.stack(own))
         energy, gradient = jax.value_and_grad(potential)(z, target._replace(given=given), free)
-        kept = (
-            ravel_pytree(
-                {**{k: jnp.ones_like(x) for k, x in z.items()}, "A_slab": given["included"]}
-            )[0]
-            > 0
-        )
+        everything = {name: jnp.ones_like(x) for name, x in z.items()}
+        kept = ravel_pytree({**everything, SITE: given["included"]})[0] > 0
         outside = jnp.where(kept, 0.0, 1 / prior.slab**2)
         precision = jnp.where(kept[:, None] & kept, state.precision, 0.0) + jnp.diag(outside)
         root = jnp.linalg.cholesky(precision)

@@ -63,7 +63,7 @@ def entries_of_A(z: dict[str, Array]) -> np.ndarray:
 
 
 def sweep(key: Array, z: dict[str, Array], target: Target, free: Free, model: Model):
-    """Return z and the given γ and ω after a sweep over all rows of A, and the share of rows that were accepted."""
+    """Return z and the given γ and ω after a sweep over all rows of A."""
     prior = spike_slab(target)
     assert prior is not None
     included, omega = target.given["included"], target.given["omega"]
@@ -89,7 +89,7 @@ def sweep(key: Array, z: dict[str, Array], target: Target, free: Free, model: Mo
         return log_likelihood(v) - (gradient @ E - 0.5 * E @ model.curvature @ E)
 
     def row(i, carry):
-        key, v, here, accepted = carry
+        key, v, here = carry
         key, order, *draws, coin = random.split(key, 5)
         pairs = i * k + _pairs(random.permutation(order, k))
         noise = random.gumbel(draws[0], (len(pairs), 4)), random.normal(draws[1], (len(pairs), 2))
@@ -97,7 +97,7 @@ def sweep(key: Array, z: dict[str, Array], target: Target, free: Free, model: Mo
         there = excess(new)
         accept = jnp.log(random.uniform(coin)) < there - here
         v, here = jax.tree.map(partial(jnp.where, accept), (new, there), (v, here))
-        return key, v, here, accepted + accept
+        return key, v, here
 
     def pair(v, x):
         at, choice, noise = x
@@ -112,14 +112,13 @@ def sweep(key: Array, z: dict[str, Array], target: Target, free: Free, model: Mo
         return v.at[at].set(drawn[:k]), None
 
     key, slab, omega_key = random.split(key, 3)
-    start = key, first, excess(first), jnp.zeros(())
-    _, v, _, accepted = lax.fori_loop(0, k, row, start)
+    _, v, _ = lax.fori_loop(0, k, row, (key, first, excess(first)))
     inside = (v != 0) | always
     count = jnp.sum(inside & ~always)
     omega = random.beta(omega_key, prior.a + count, prior.b + (n - always.sum()) - count)
     unused = prior.slab * random.normal(slab, (n,))
     z = {**moved(v), SITE: jnp.where(inside, v, unused).reshape(k, k).astype(z[SITE].dtype)}
-    return z, _given(inside.reshape(k, k), omega), accepted / k
+    return z, _given(inside.reshape(k, k), omega)
 
 
 def _pairs(order: Array) -> Array:
