@@ -171,7 +171,7 @@ def _add_identified(report: Report, fit: FitResult) -> None:
     """Add which changes of basis the likelihood leaves open."""
     report.heading("What is identified")
     identified = identifiability_report(fit.params, fit.constraints)
-    report.text("The posterior is of A in the basis of this fit, with all else held.")
+    report.text("The posterior is in the basis of this fit.")
     if identified.n_directions:
         report.text("That basis is the penalty's choice and not the data's:")
     report.lines(str(identified))

@@ -114,6 +114,9 @@ class Prior:
         found: dict[str, Any] = {"kind": type(self).__name__}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
+            if isinstance(value, Prior):
+                found[field.name] = value.to_dict()
+                continue
             plain = value is None or isinstance(value, str | bool)
             found[field.name] = value if plain else np.asarray(value).tolist()
         return found

@@ -57,9 +57,7 @@ class Embedded(Penalty):
 
     def center_of(self, n_states: int) -> np.ndarray:
         """Return the centre of the block, in the identity."""
-        k, M = n_states - self.n_static, np.eye(n_states)
-        M[:k, :k] = self.prior.center_of(k)
-        return M
+        return _center(self.prior, n_states, self.n_static)
 
     def forced(self, n_states: int) -> np.ndarray:
         """Tell which entries are forced: all outside of the block."""
@@ -98,14 +96,6 @@ class Embedded(Penalty):
         X[:k, :k] = block
         return X
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return kind, prior and number of static states, for a JSON file."""
-        return {
-            "kind": "Embedded",
-            "prior": self.prior.to_dict(),
-            "n_static": int(self.n_static),
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedSites(HierarchicalPrior):
@@ -126,17 +116,14 @@ class EmbeddedSites(HierarchicalPrior):
 
     def center_of(self, n_states: int) -> np.ndarray:
         """Return the centre of the block, in the identity."""
-        k, M = n_states - self.n_static, np.eye(n_states)
-        M[:k, :k] = self.prior.center_of(k)
-        return M
+        return _center(self.prior, n_states, self.n_static)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return kind, prior and number of static states, for a JSON file."""
-        return {
-            "kind": "EmbeddedSites",
-            "prior": self.prior.to_dict(),
-            "n_static": int(self.n_static),
-        }
+
+def _center(prior: Prior, n_states: int, n_static: int) -> np.ndarray:
+    """Return the centre of a prior on the leading block, in the identity: on the host, under jit too."""
+    k, M = n_states - n_static, np.eye(n_states)
+    M[:k, :k] = prior.center_of(k)
+    return M
 
 
 def _in_identity(block, n_static: int) -> Array:

@@ -159,11 +159,6 @@ class GammaLaplace(Penalty):
         """Return n, the number of entries that are pulled and not forced."""
         return self.base.n_pulled(n_states)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the kind and the fields of this prior, for a JSON file."""
-        numbers = {name: float(getattr(self, name)) for name in ("shape", "rate")}
-        return {"kind": "GammaLaplace", **numbers, "base": self.base.to_dict()}
-
     def __str__(self) -> str:
         given = str(self.base).replace("(β = 1", "(β unknown", 1)
         return f"{given}, β ~ Gamma({self.shape:g}, {self.rate:g}) integrated out"
