@@ -1,0 +1,188 @@
+"""The full posterior against a Gibbs sampler that shares nothing with it: states drawn, every update conjugate.
+
+States are drawn from their dense joint Gaussian, missing cells from theirs given the states, covariances from
+inverse-Wishart distributions. Laplace entries are normal with variances of their own (Park and Casella, 2008); entries
+of spike and slab are put in and out one by one. Many chains run at once, and the spread of their means is the error.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from sparse_lds.inference import fit_map, sample_posterior
+from sparse_lds.inference.posterior import arviz_compat as az
+from sparse_lds.models import Cohort, GammaLaplace, Laplace, LDSParams, SpikeSlab, simulate
+
+L, D, N, T = 2, 3, 8, 6
+A = np.array([[0.7, 0.0], [0.3, 0.5]])
+C = np.array([[1.0, 0.0], [0.0, 1.0], [0.7, -0.5]])
+SHAPES = {
+    "Q": (L + 4.0, 2.0 * np.eye(L)),
+    "R": (D + 4.0, 2.0 * np.eye(D)),
+    "V1": (L + 4.0, 3.0 * np.eye(L)),
+}
+
+
+def gappy_cohort():
+    """Return a cohort with a quarter of the cells missing, a whole step of one sequence among them."""
+    truth = LDSParams(A, C, 0.4 * np.eye(L), 0.3 * np.eye(D), np.zeros(L), np.eye(L))
+    y = np.array(simulate(jax.random.key(5), truth, [T] * N).cohort.y)
+    y[np.random.default_rng(0).random(y.shape) < 0.25] = np.nan
+    y[1, 3] = np.nan
+    return truth, Cohort.from_sequences(list(y))
+
+
+class Gibbs:
+    """K chains side by side: every array has the chains as its first axis."""
+
+    def __init__(self, y, prior, K, seed):
+        self.rng, self.prior, self.K = np.random.default_rng(seed), prior, K
+        self.seen = np.isfinite(y)
+        self.y = np.broadcast_to(np.where(self.seen, y, 0.0), (K, *y.shape)).copy()
+        self.A = self.rng.normal(0, 0.3, (K, L, L))
+        self.Q, self.R, self.V1 = (self.covariance(name, 0, 0.0) for name in ("Q", "R", "V1"))
+        self.pi1 = self.rng.normal(0, 1, (K, L))
+
+    def covariance(self, name, n, S):
+        """Draw from the inverse-Wishart of a prior and n observations with the sum of squares S (Bartlett)."""
+        nu, scale = SHAPES[name]
+        k = len(scale)
+        root = np.linalg.cholesky(np.linalg.inv(np.broadcast_to(scale + S, (self.K, k, k))))
+        B = np.tril(self.rng.normal(size=root.shape), -1)
+        B[:, range(k), range(k)] = np.sqrt(self.rng.chisquare(nu + n - np.arange(k), (self.K, k)))
+        half = root @ B
+        return np.linalg.inv(half @ np.swapaxes(half, 1, 2))
+
+    def normal(self, precision, linear):
+        """Draw from N(P⁻¹ b, P⁻¹), for P (..., n, n) and b (..., n)."""
+        root = np.linalg.cholesky(precision)
+        mean = np.linalg.solve(precision, linear[..., None])
+        noise = np.linalg.solve(np.swapaxes(root, -1, -2), self.rng.normal(size=mean.shape))
+        return (mean + noise)[..., 0]
+
+    def step(self):
+        self.cells()
+        z = self.states()
+        before, after = z[:, :, :-1].reshape(self.K, -1, L), z[:, :, 1:].reshape(self.K, -1, L)
+        S00, S10 = (np.swapaxes(x, 1, 2) @ before for x in (before, after))
+        precision = np.linalg.inv(self.Q)
+        (self.spikes if isinstance(self.prior, SpikeSlab) else self.laplace)(precision, S00, S10)
+        e = after - before @ np.swapaxes(self.A, 1, 2)
+        self.Q = self.covariance("Q", e.shape[1], np.swapaxes(e, 1, 2) @ e)
+        v = (self.y - z @ C.T).reshape(self.K, -1, D)
+        self.R = self.covariance("R", v.shape[1], np.swapaxes(v, 1, 2) @ v)
+        P1 = np.linalg.inv(self.V1)
+        self.pi1 = self.normal(N * P1 + np.eye(L), np.einsum("kij,kj->ki", P1, z[:, :, 0].sum(1)))
+        f = z[:, :, 0] - self.pi1[:, None]
+        self.V1 = self.covariance("V1", N, np.swapaxes(f, 1, 2) @ f)
+
+    def states(self):
+        """Draw all states, (K, N, T, l), given complete observations."""
+        K, P, G, P1 = self.K, *(np.linalg.inv(x) for x in (self.Q, self.R, self.V1))
+        J, At = np.zeros((K, T, L, T, L)), np.swapaxes(self.A, 1, 2)
+        for t in range(T):
+            J[:, t, :, t] += C.T @ G @ C + (P if t else P1) + (At @ P @ self.A if t < T - 1 else 0)
+            if t:
+                J[:, t, :, t - 1] = -P @ self.A
+                J[:, t - 1, :, t] = -At @ P
+        b = np.einsum("dl,kde,knte->kntl", C, G, self.y)
+        b[:, :, 0] += np.einsum("kij,kj->ki", P1, self.pi1)[:, None]
+        J = np.broadcast_to(J.reshape(K, 1, T * L, T * L), (K, N, T * L, T * L))
+        self.z = self.normal(J, b.reshape(K, N, -1)).reshape(K, N, T, L)
+        return self.z
+
+    def cells(self):
+        """Draw the missing cells given the states and the other cells of their step."""
+        if not hasattr(self, "z"):
+            return
+        G, Cz = np.linalg.inv(self.R), self.z @ C.T
+        for n, t in np.argwhere(~self.seen.all(-1)):
+            o, m = np.flatnonzero(self.seen[n, t]), np.flatnonzero(~self.seen[n, t])
+            P, rest = G[:, m[:, None], m], self.y[:, n, t][:, o] - Cz[:, n, t][:, o]
+            b = -np.einsum("kmo,ko->km", G[:, m[:, None], o], rest)
+            self.y[:, n, t, m] = self.normal(P, b) + Cz[:, n, t][:, m]
+
+    def laplace(self, P, S00, S10):
+        """Draw β, the variances of the entries, and A."""
+        a, b = float(self.prior.shape), float(self.prior.rate)
+        size = np.abs(self.A)
+        beta = self.rng.gamma(a + L * L, 1 / (b + size.sum((1, 2))))[:, None, None]
+        weight = self.rng.wald(beta / size, np.broadcast_to(beta**2, size.shape))  # 1 / τ²
+        # vec by rows: the log density is -½ Σ P_ii' A_ij S00_jj' A_i'j' + Σ (P S10)_ij A_ij
+        J = np.einsum("kab,kij->kaibj", P, S00).reshape(self.K, L * L, L * L)
+        J = J + np.eye(L * L) * weight.reshape(self.K, 1, L * L)
+        self.A = self.normal(J, (P @ S10).reshape(self.K, -1)).reshape(self.K, L, L)
+
+    def spikes(self, P, S00, S10):
+        """Draw the entries of A one by one, each in or out, with ω integrated out."""
+        a, b, slab = self.prior.a, self.prior.b, self.prior.slab
+        for i, j in np.ndindex(L, L):
+            self.A[:, i, j] = 0
+            k = (self.A != 0).sum((1, 2))
+            p = P[:, i, i] * S00[:, j, j] + slab**-2
+            linear = (P @ (S10 - self.A @ S00))[:, i, j]
+            log_odds = (
+                np.log((a + k) / (b + L * L - 1 - k))
+                - np.log(slab * np.sqrt(p))
+                + linear**2 / p / 2
+            )
+            inside = self.rng.random(self.K) < 1 / (1 + np.exp(-log_odds))
+            self.A[:, i, j] = inside * (linear / p + self.rng.normal(size=self.K) / np.sqrt(p))
+
+
+def quantities(A, Q, R, V1, pi1):
+    """Return what is compared, (..., n): first and second moments, logarithms of variances, zeros, correlations."""
+    flat = [x.reshape(*x.shape[:-2], -1) for x in (A, A**2, np.exp(-20 * np.abs(A)), A == 0)]
+    for S in (Q, R, V1):
+        sd = np.sqrt(np.diagonal(S, axis1=-2, axis2=-1))
+        correlation = S / sd[..., None] / sd[..., None, :]
+        flat += [2 * np.log(sd), correlation[..., *np.tril_indices(S.shape[-1], -1)]]
+    return np.concatenate([*flat, pi1], axis=-1)
+
+
+@pytest.mark.parametrize(
+    "prior", [GammaLaplace(2.0, 0.5), SpikeSlab(0.5)], ids=["β unknown", "spike and slab"]
+)
+def test_full_posterior_agrees_with_gibbs(prior):
+    truth, cohort = gappy_cohort()
+    near = {
+        k: dist.InverseWishart(nu, scale_matrix=jnp.asarray(S)) for k, (nu, S) in SHAPES.items()
+    }
+    near["pi1"] = dist.Normal(jnp.zeros(L), 1.0).to_event(1)
+    fit = fit_map(cohort, L, Laplace(3.0), init=truth, hold=("C",), priors=near)
+    posterior = sample_posterior(
+        jax.random.key(0),
+        cohort,
+        fit,
+        prior=prior,
+        num_samples=600,
+        num_chains=2,
+        num_predictive=0,
+    )
+    data = az.group(posterior, "posterior")
+    ours = quantities(*(data[name].values for name in ("A", "Q", "R", "V1", "pi1")))
+    ess = np.array(
+        [az.ess(az.dataset({"x": x}, {}), "mean")["x"].values for x in np.moveaxis(ours, -1, 0)]
+    )
+    ess = np.where(np.isfinite(ess), ess, 1.0)
+    own = ours.std((0, 1)) / np.sqrt(ess)
+
+    y = np.where(np.asarray(cohort.mask), np.asarray(cohort.y), np.nan)
+    chains = Gibbs(y, prior, K=50, seed=0)
+    total, n_kept = 0.0, 400
+    for i in range(100 + n_kept):
+        chains.step()
+        if i >= 100:
+            total = total + quantities(chains.A, chains.Q, chains.R, chains.V1, chains.pi1)
+    means = total / n_kept
+    theirs = means.std(0, ddof=1) / np.sqrt(len(means))
+    gap = ours.mean((0, 1)) - means.mean(0)
+    z = gap / np.sqrt(own**2 + theirs**2 + 1e-12)
+    print(
+        f"largest difference {np.abs(z).max():.1f} Monte Carlo errors of {len(z)} quantities; ",
+        end="",
+    )
+    print(f"errors of ours at most {own.max():.3f}, of Gibbs {theirs.max():.3f}")
+    assert np.abs(z).max() < 4, z.round(1)
