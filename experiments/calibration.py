@@ -119,7 +119,7 @@ def calibrate(
             raw_key(for_chain), target, settings, n_draws * thin, 1, None, lambda n: None
         )
         row = {}
-        for name in names.names:
+        for name in (*names.names, *({"included"} & set(truth))):  # γ of spike and slab
             draws = chains.sites[name][0, ::thin]
             rank = (draws < np.asarray(truth[name])).sum(0)
             ties = (draws == np.asarray(truth[name])).sum(0)  # exact zeros, for example

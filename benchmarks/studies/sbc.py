@@ -1,8 +1,8 @@
-"""Check by simulation that the posterior is calibrated: the conditional one, and the joint one with C held.
+"""Check by simulation that the posterior is calibrated: A alone, all with C held, with β unknown, with spikes.
 
     python benchmarks sbc --simulations 200 --out results/sbc    # some minutes
 
-Writes a figure and a CSV of ranks for each of the two, and prints the tests of uniformity.
+Writes a figure and a CSV of ranks for each, and prints the tests of uniformity. `--only spikes` runs one of them.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from sparse_lds.experiments.calibration import calibrate
-from sparse_lds.models import Laplace, LDSParams
+from sparse_lds.models import GammaLaplace, Laplace, LDSParams, SpikeSlab
 
 
 def system(l=2, d=3) -> LDSParams:
@@ -39,22 +39,27 @@ def held_C_priors(l=2, d=3) -> dict:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--only", default="", help="names of runs, with commas")
     parser.add_argument("--out", type=Path, default=Path("results/sbc"))
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     matplotlib.use("Agg")
     args.out.mkdir(parents=True, exist_ok=True)
     lengths = [8] * 8
+    every = {"free": ("A", "Q", "R", "pi1", "V1"), "priors": held_C_priors()}
     runs = {
-        "conditional": {"free": ("A",)},
-        "held_C": {"free": ("A", "Q", "R", "pi1", "V1"), "priors": held_C_priors()},
+        "conditional": (Laplace(3.0), {"free": ("A",)}),
+        "held_C": (Laplace(3.0), every),
+        "beta_unknown": (GammaLaplace(6.0, 2.0), every),
+        "spikes": (SpikeSlab(0.5), every),
     }
-    for name, options in runs.items():
+    wanted = args.only.split(",") if args.only else list(runs)
+    for name, (prior, options) in ((name, runs[name]) for name in wanted):
         found = calibrate(
             jax.random.key(0),
             system(),
             lengths,
-            Laplace(3.0),
+            prior,
             n_simulations=args.simulations,
             progress=True,
             **options,

@@ -80,6 +80,7 @@ def test_inclusion_probabilities_are_those_of_an_enumeration(l, prior):
     ess = np.where(np.isfinite(ess), ess, 4000.0)
     found = numbers["included"].values.mean((0, 1))
     error = np.sqrt(np.maximum(included * (1 - included), 1e-3) / ess)
+    print(f"largest difference {(np.abs(found - included) / error).max():.1f} Monte Carlo errors")
     assert (np.abs(found - included) < 4 * error).all()
     draws = data["A"].values
     spread = draws.std((0, 1)) / np.sqrt(np.maximum(az.ess(data[["A"]], "bulk")["A"].values, 1))
