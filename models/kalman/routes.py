@@ -13,6 +13,7 @@ import numpy as np
 from .filled import Filled, Group
 
 WORTH = 500.0  # what a route of its own must save, for it is a program to compile
+_STEP = 40.0  # a step of the filter, however few its sequences are
 _MULTIPLE = 8  # k is filled up to a multiple of this
 _BLOCK = 1 << 20  # entries of all K_mm of a block at most
 _MOST_CELLS = 900  # T d up to which K is made: its memory grows with the square
@@ -58,28 +59,37 @@ def length_cost(T: int, l: int, d: int) -> float:
     return T * (5 + 0.02 * T * d * l)
 
 
+def total_cost(route: np.ndarray, gaps: Gaps, l: int, d: int) -> float:
+    """Return the cost of a cohort whose sequences take these routes (N,), with what each route costs to begin with."""
+    filtered, filled = route == Route.FILTERED, route == Route.FILLED
+    cost = WORTH * (len(set(route)) + filled.any())  # what is filled in has the filter as a spare
+    if filtered.any():
+        cost += _STEP * gaps.length[filtered].max() + filter_cost(gaps.length[filtered], l).sum()
+    cost += filled_cost(gaps, l, d)[filled].sum()
+    for kind, share in (
+        (filled, 1.0),
+        (route == Route.COMPLETE, 0.5),
+    ):  # half: nothing is filled in
+        cost += share * sum(length_cost(int(T), l, d) for T in np.unique(gaps.length[kind]))
+    return float(cost)
+
+
 def choose_routes(gaps: Gaps, l: int, d: int) -> np.ndarray:
-    """Return the route of each sequence, (N,): for each length the cheapest, where that is worth it in all."""
-    alone = filter_cost(gaps.length, l)
-    route = np.full(len(alone), Route.FILTERED)
-    complete, saved = gaps.k == 0, 0.0
-    for length in np.unique(gaps.length):
-        of_length, start = gaps.length == length, length_cost(int(length), l, d)
-        if (won := alone[of_length & complete].sum() - start / 2) > 0:  # half: nothing is filled in
-            route[of_length & complete] = Route.COMPLETE
-            saved += won
-    if saved < WORTH:
-        route[:] = Route.FILTERED
-    gain = np.where(route == Route.FILTERED, alone - filled_cost(gaps, l, d), 0.0)
-    fill, saved = np.zeros(len(alone), bool), 0.0
-    for length in np.unique(gaps.length[gaps.length * d <= _MOST_CELLS]):
-        of_length = (gaps.length == length) & (gain > 0)
-        if (won := gain[of_length].sum() - length_cost(int(length), l, d)) > 0:
-            fill |= of_length
-            saved += won
-    if saved >= WORTH:
-        route[fill] = Route.FILLED
-    return route
+    """Return the route of each sequence, (N,): the cheapest of a few assignments.
+
+    All are filtered; or those are filled in for which that is cheaper, of lengths that are worth a K, or all that can
+    be; and complete sequences are compressed or go with the others.
+    """
+    none = np.full(len(gaps.length), Route.FILTERED)
+    gain = filter_cost(gaps.length, l) - filled_cost(gaps, l, d)
+    able = gaps.length * d <= _MOST_CELLS
+    worth = able & (gain > 0)
+    for T in np.unique(gaps.length[worth]):
+        of_length = worth & (gaps.length == T)
+        worth[of_length] = gain[of_length].sum() > length_cost(int(T), l, d)
+    routes = [none, np.where(worth, Route.FILLED, none), np.where(able, Route.FILLED, none)]
+    routes += [np.where(gaps.k == 0, Route.COMPLETE, route) for route in routes]
+    return min(routes, key=lambda route: total_cost(route, gaps, l, d))
 
 
 def sizes_of(k: np.ndarray) -> np.ndarray:

@@ -227,7 +227,8 @@ def test_the_route_follows_from_the_data():
     assert (route[10:] == Route.COMPLETE).all() and (route[:10] != Route.COMPLETE).all()
 
 
-def test_no_route_costs_more_than_the_filter_alone():
+def test_no_single_route_is_cheaper_than_the_one_chosen():
+    """Against each route for all sequences that can take it; every route is taken by some of 100 cohorts."""
     rng = np.random.default_rng(0)
     taken = set()
     for seed in range(100):
@@ -235,17 +236,22 @@ def test_no_route_costs_more_than_the_filter_alone():
         gaps = spread(n, T, 3, rng.uniform(0, 0.7) ** 2, seed)
         gaps.length[:] = np.maximum(1, gaps.length - rng.integers(0, 3, n))
         route = choose_routes(gaps, l, 3)
+        assert (gaps.k[route == Route.COMPLETE] == 0).all()
         taken |= set(route)
-        alone = routes.filter_cost(gaps.length, l)
-        cost = np.where(route == Route.FILTERED, alone, 0.0)
-        cost += np.where(route == Route.FILLED, routes.filled_cost(gaps, l, 3), 0.0)
-        by_length = {
-            (t, r) for t, r in zip(gaps.length, route, strict=True) if r is not Route.FILTERED
-        }
-        share = {Route.FILLED: 1.0, Route.COMPLETE: 0.5}
-        fixed = sum(share[r] * routes.length_cost(t, l, 3) for t, r in by_length)
-        assert cost.sum() + fixed <= alone.sum() + 1e-6
+        found = routes.total_cost(route, gaps, l, 3)
+        for other in (Route.FILTERED, Route.FILLED):
+            assert found <= routes.total_cost(np.full(n, other), gaps, l, 3)
     assert taken == set(Route)
+
+
+def test_costs_rise_with_gaps_steps_and_states():
+    """More missing cells make filling dearer, more states the filter; so the filter takes over at some share."""
+    shares = (0.01, 0.1, 0.3, 0.6, 0.9)
+    cost = [routes.filled_cost(spread(50, 50, 3, x), 5, 3).sum() for x in shares]
+    assert (np.diff(cost) > 0).all()
+    assert routes.filter_cost(50, 10) > routes.filter_cost(50, 5) > routes.filter_cost(25, 5)
+    filled = [Route.FILLED in choose_routes(spread(500, 50, 3, x), 5, 3) for x in shares]
+    assert filled[0] and not filled[-1] and sorted(filled, reverse=True) == filled
 
 
 def test_sizes_are_the_cheapest_pair():
