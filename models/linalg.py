@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 _SMALL_PRODUCT = 3000  # multiplications up to which a fused sum beats dot inside a scan
 _UNROLLED = 8  # size up to which an unrolled elimination beats LAPACK's Cholesky
+_ELIMINATED = 24  # size from which eliminating half of a matrix by products beats LAPACK
 
 
 def small_product(a: Array, b: Array) -> Array:
@@ -69,6 +70,27 @@ def whitener(S: Array) -> tuple[Array, Array]:
         M = jnp.concatenate([M[: i + 1], below])
     pivots = jnp.stack([M[i, i] for i in range(d)])
     return M[:, d:] / jnp.sqrt(pivots)[:, None], jnp.log(pivots).sum(0)
+
+
+def spd_inverse(S: Array) -> tuple[Array, Array]:
+    """Return S⁻¹ and log |S| of many positive definite matrices (..., k, k), by halves; NaN where one is not definite.
+
+    With S = [[A, B'], [B, D]] and the Schur complement D - B A⁻¹ B' everything but the smallest blocks is products.
+    """
+    k = S.shape[-1]
+    if k <= _ELIMINATED:
+        L = lax.linalg.cholesky(S, symmetrize_input=False)
+        eye = jnp.broadcast_to(jnp.eye(k, dtype=S.dtype), S.shape)
+        W = lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
+        return W.mT @ W, 2 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
+    h = -(-k // 16) * 8  # half, a multiple of 8
+    B = S[..., h:, :h]
+    A, logdet_A = spd_inverse(S[..., :h, :h])
+    BA = B @ A
+    D, logdet_D = spd_inverse(S[..., h:, h:] - BA @ B.mT)
+    X = D @ BA
+    top = jnp.concatenate([A + BA.mT @ X, -X.mT], axis=-1)
+    return jnp.concatenate([top, jnp.concatenate([-X, D], axis=-1)], axis=-2), logdet_A + logdet_D
 
 
 def definite(Q: Any) -> Any:

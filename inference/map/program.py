@@ -53,7 +53,7 @@ def pose(
     prior = prior.expanded(k, dtype)
     learned = {name: p for name, p in (priors or {}).items() if constraints.free(name)}
     others = as_conjugate(learned, start.n_states, start.n_channels, dtype, k)
-    data = prepare(cohort, dtype, weights)  # type: ignore[arg-type]
+    data = prepare(cohort, dtype, weights, start.n_states)  # type: ignore[arg-type]
     return Problem(data, prior, others, floors_below(start, constraints))
 
 

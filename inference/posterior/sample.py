@@ -74,7 +74,7 @@ def sample_posterior(
     params = LDSParams(*(jnp.asarray(x) for x in fit.params))
     target = Target(
         cohort,
-        prepare(cohort, params.A.dtype),
+        prepare(cohort, params.A.dtype, n_states=params.n_states),
         site_prior(fit, prior, priors),
         site_priors(cohort, fit, free, priors) | own,
         params,

@@ -29,12 +29,12 @@ class Complete(NamedTuple):
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
         """Return log p(y_n | Ω) of each sequence, (N,); with rule=False JAX differentiates through the scan."""
-        found = terms(params, self) if rule else _terms(self, forward(params, self))
+        found = terms(params, self) if rule else filter_terms(self, forward(params, self))
         return -0.5 * (found.squares + found.constants @ self.inside)
 
     def log_likelihood(self, params: LDSParams) -> Array:
         """Return Σ_n w_n log p(y_n | Ω)."""
-        return _total(self, terms(params, self))
+        return total(self, terms(params, self))
 
     def score(self, params: LDSParams) -> LDSParams:
         """Return the gradient of `log_likelihood`."""
@@ -42,22 +42,27 @@ class Complete(NamedTuple):
 
     def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
         """Return the sums that EM needs."""
-        fwd, n_t = forward(params, self), self.n_t
-        z1, M1, S00, S10, Szz, Syz = moments(params, self, fwd)
-        return ExpectedStatistics(
-            n_sequences=n_t[0],
-            n_transitions=n_t[1:].sum(),
-            n_emissions=n_t.sum(),
-            z1=z1,
-            M1=sym(M1),
-            S00=sym(S00),
-            S10=S10,
-            S11=sym(Szz - M1),
-            Szz=sym(Szz),
-            Syz=Syz,
-            Syy=sym((self.y * self.weights @ self.y.mT).sum(0)),
-            log_likelihood=_total(self, _terms(self, fwd)),
-        )
+        return statistics(params, self, forward(params, self))
+
+
+def statistics(params: LDSParams, data: Complete, fwd: Forward) -> ExpectedStatistics:
+    """Return the sums that EM needs, from the filter's result."""
+    n_t = data.n_t
+    z1, M1, S00, S10, Szz, Syz = moments(params, data, fwd)
+    return ExpectedStatistics(
+        n_sequences=n_t[0],
+        n_transitions=n_t[1:].sum(),
+        n_emissions=n_t.sum(),
+        z1=z1,
+        M1=sym(M1),
+        S00=sym(S00),
+        S10=S10,
+        S11=sym(Szz - M1),
+        Szz=sym(Szz),
+        Syz=Syz,
+        Syy=sym((data.y * data.weights @ data.y.mT).sum(0)),
+        log_likelihood=total(data, filter_terms(data, fwd)),
+    )
 
 
 class Terms(NamedTuple):
@@ -67,16 +72,16 @@ class Terms(NamedTuple):
     constants: Real[Array, " T"]  # log |S_t| + d log 2π
 
 
-def _terms(data: Complete, fwd: Forward) -> Terms:
+def filter_terms(data: Complete, fwd: Forward) -> Terms:
     """Return the terms of the log-likelihoods."""
     T, d, _ = data.y.shape
     constants = fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
     return Terms((fwd.e**2).sum((0, 1)), constants)
 
 
-def _total(data: Complete, found: Terms) -> Array:
+def total(data: Complete, found: Terms) -> Array:
     """Return Σ_n w_n log p(y_n)."""
     return -0.5 * (found.squares @ data.weights + found.constants @ data.n_t)
 
 
-terms = fisher_rule(forward, _terms, score)
+terms = fisher_rule(forward, filter_terms, score)

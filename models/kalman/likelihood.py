@@ -2,12 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ..cohort import Cohort
 from ..params import LDSParams, shapes_of
 from .breakdown import explain_breakdown
-from .prepare import arrange, prepare
+from .parts import Guarded
+from .prepare import Prepared, arrange, prepare, sequence_routes
 from .statistics import ExpectedStatistics
 
 
@@ -30,6 +32,12 @@ def log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
     alone (jax.jvp, jax.jacfwd) needs `plain_log_likelihood`.
     """
     check_shapes(params, cohort)
+    if isinstance(cohort.y, np.ndarray) and isinstance(cohort.mask, np.ndarray):
+        routes = sequence_routes(cohort, jnp.result_type(*params), jnp.shape(params.A)[0])
+        if len(routes) > 1 or isinstance(routes[0][1], Guarded):
+            values = [_sequences(params, data)[: len(n)] for n, data in routes]
+            order = np.argsort(np.concatenate([n for n, _ in routes]))
+            return explain_breakdown(jnp.concatenate(values)[order], params, cohort)
     return explain_breakdown(_with_rule(params, cohort), params, cohort)
 
 
@@ -45,7 +53,7 @@ def total_log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
     Derivatives are right in the parameters only.
     """
     check_shapes(params, cohort)
-    value = _total(params, prepare(cohort, jnp.result_type(*params)))
+    value = _total(params, _prepared(params, cohort))
     return explain_breakdown(value, params, cohort)
 
 
@@ -57,8 +65,12 @@ def expected_statistics(
     With weights a fold or a bootstrap has its own sums without a new cohort.
     """
     check_shapes(params, cohort)
-    stats = _statistics(params, prepare(cohort, jnp.result_type(*params), weights))
+    stats = _statistics(params, _prepared(params, cohort, weights))
     return explain_breakdown(stats, params, cohort)
+
+
+def _prepared(params: LDSParams, cohort: Cohort, weights: Array | None = None) -> Prepared:
+    return prepare(cohort, jnp.result_type(*params), weights, jnp.shape(params.A)[0])
 
 
 @jax.jit
@@ -73,5 +85,6 @@ def _without_rule(params: LDSParams, cohort: Cohort) -> Array:
     return data.sequences(params, rule=False)[: cohort.n_sequences]
 
 
+_sequences = jax.jit(lambda params, data: data.sequences(params))
 _total = jax.jit(lambda params, data: data.log_likelihood(params))
 _statistics = jax.jit(lambda params, data: data.expected_statistics(params))

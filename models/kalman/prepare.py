@@ -1,15 +1,14 @@
 """Cohorts arranged for the E-step: the only place that asks whether a cohort has gaps.
 
 Without gaps one covariance recursion serves all sequences (`complete`). Computations that need only sums over
-sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compress`). With gaps
-every sequence has its own recursion (`gappy`), in blocks.
+sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compress`). Sequences with
+gaps are filled in by their conditional moments (`filled`) or have a recursion each (`gappy`), by the costs of `routes`.
 """
 
 import functools
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,6 +17,8 @@ from ..cohort import Cohort
 from ..params import LDSParams
 from .complete import Complete
 from .gappy import Gappy
+from .parts import Guarded, Parts
+from .routes import Route, arrange_filled, choose_routes, count_gaps
 from .statistics import ExpectedStatistics
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
@@ -41,8 +42,10 @@ class Prepared(Protocol):
         ...
 
 
-def prepare(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Prepared:
-    """Arrange a cohort once, for any number of E-steps.
+def prepare(
+    cohort: Cohort, dtype: Any, weights: Array | None = None, n_states: int = 5
+) -> Prepared:
+    """Arrange a cohort once, for any number of E-steps of models with about `n_states` states, and exact for others.
 
     The number of (pseudo-)sequences is filled up to a multiple of 8 by sequences of length 0, so that parts of a
     cohort, such as folds, share their compiled programs. With weights (N,) of 0 and 1 the arrays have the shapes
@@ -59,45 +62,77 @@ def prepare(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Prepare
         sequences = (_fill(x, filled, xp=np) for x in data[:-1])
         return Complete(*(jnp.asarray(x, dtype) for x in (*sequences, data.n_t)))
     if isinstance(cohort.lengths, np.ndarray) and not cohort.complete:
+        if isinstance(cohort.mask, np.ndarray):
+            return _routed(cohort, dtype, weights, n_states)
         return _by_length(cohort, dtype, weights)
     return arrange(cohort, dtype, weights, _MULTIPLE)
 
 
-class Parts(NamedTuple):
-    """Data ready for the E-step in several parts, whose sums are added."""
+def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) -> Prepared:
+    """Arrange a cohort with gaps in parts: sequences that are complete, filled in, and filtered."""
+    lengths, mask = np.asarray(cohort.lengths), np.asarray(cohort.mask)
+    route = choose_routes(count_gaps(mask, lengths), n_states, cohort.n_channels)
+    parts = []
+    for name in dict.fromkeys(route):
+        chosen = route == name
+        few = _members(cohort, chosen, complete=name is Route.COMPLETE)
+        w = None if weights is None else weights[chosen]
+        if name is Route.COMPLETE:
+            parts.append(prepare(few, dtype, w, n_states))
+        elif name is Route.FILLED:
+            parts.append(guarded(few, dtype, w))
+        else:
+            parts.append(_by_length(few, dtype, w))
+    return parts[0] if len(parts) == 1 else Parts(tuple(parts))
 
-    parts: tuple[Gappy, ...]
 
-    def log_likelihood(self, params: LDSParams) -> Array:
-        """Return Σ_n w_n log p(y_n | Ω)."""
-        return sum(part.log_likelihood(params) for part in self.parts)  # type: ignore[return-value]
+def guarded(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Guarded:
+    """Arrange sequences to be filled in, with the filter as a spare route."""
+    w = np.ones(len(cohort.lengths)) if weights is None else weights
+    filled, place = arrange_filled(
+        np.asarray(cohort.y), np.asarray(cohort.mask), np.asarray(cohort.lengths), w, dtype
+    )
+    spare = arrange(replace(cohort, complete=False), dtype, weights, _MULTIPLE)
+    assert isinstance(spare, Gappy)
+    return Guarded(filled, spare, jnp.asarray(place))
 
-    def score(self, params: LDSParams) -> LDSParams:
-        """Return the gradient of `log_likelihood`."""
-        return jax.tree.map(lambda *x: sum(x), *(part.score(params) for part in self.parts))
 
-    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
-        """Return the sums that EM needs."""
-        found = (part.expected_statistics(params) for part in self.parts)
-        return jax.tree.map(lambda *x: sum(x), *found)
+def _members(cohort: Cohort, chosen: np.ndarray, complete: bool = False) -> Cohort:
+    """Return the sequences `chosen` as a cohort, up to the length of the longest."""
+    lengths = np.asarray(cohort.lengths)[chosen]
+    fields = {name: getattr(cohort, name)[chosen, : lengths.max()] for name in ("y", "mask")}
+    return replace(cohort, lengths=lengths, complete=complete, **fields)
 
 
 def _by_length(cohort: Cohort, dtype: Any, weights: Array | None) -> Prepared:
-    """Arrange sequences with gaps in one part or two, the short and the long: none runs far past its end."""
+    """Arrange sequences to be filtered in one part or two, the short and the long: none runs far past its end."""
     lengths = np.asarray(cohort.lengths)
     cut = best_cut(lengths)
     if cut is None:
         return arrange(cohort, dtype, weights, _MULTIPLE)
 
     def part(chosen):
-        T = int(lengths[chosen].max())
-        fields = {name: getattr(cohort, name)[chosen, :T] for name in ("y", "mask")}
-        few = replace(cohort, lengths=lengths[chosen], complete=False, **fields)
+        few = _members(cohort, chosen)
         return arrange(few, dtype, None if weights is None else weights[chosen], _MULTIPLE)
 
-    short, long = (part(chosen) for chosen in (lengths <= cut, lengths > cut))
-    assert isinstance(short, Gappy) and isinstance(long, Gappy)
-    return Parts((short, long))
+    return Parts((part(lengths <= cut), part(lengths > cut)))
+
+
+def sequence_routes(
+    cohort: Cohort, dtype: Any, n_states: int
+) -> list[tuple[np.ndarray, Complete | Gappy | Guarded]]:
+    """Return the sequences of a cohort by route, with their numbers: data whose `sequences` come in this order."""
+    every = np.arange(len(cohort))
+    if cohort.complete or not isinstance(cohort.y, np.ndarray):
+        return [(every, arrange(cohort, dtype))]
+    gaps = count_gaps(np.asarray(cohort.mask), np.asarray(cohort.lengths))
+    filled = choose_routes(gaps, n_states, cohort.n_channels) == Route.FILLED
+    found = []
+    if filled.any():
+        found.append((every[filled], guarded(_members(cohort, filled), dtype)))
+    if not filled.all():
+        found.append((every[~filled], arrange(_members(cohort, ~filled), dtype)))
+    return found
 
 
 def best_cut(lengths: np.ndarray) -> int | None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .complete import Complete, Terms
 
 
-class Forward(NamedTuple):
-    """Result of the Kalman filter: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} has Pf_t; B blocks of b steps."""
+class Gains(NamedTuple):
+    """What the filter has for all sequences: z_t | y_{1:t-1} has covariance P_t, z_t | y_{1:t} Pf_t; B blocks of b."""
 
     Pf: Real[Array, "B b l l"]
     W: Real[Array, "B b d d"]  # whitener of the innovations, W S W' = I
@@ -31,6 +31,18 @@ class Forward(NamedTuple):
     AK: Real[Array, "B b l d"]  # from innovations to the next prediction
     L: Real[Array, "B b l l"]  # A (I - K C)
     logdet: Real[Array, "B b"]  # log |S_t|
+
+
+class Forward(NamedTuple):
+    """Result of the Kalman filter: the fields of `Gains`, and the means of every sequence."""
+
+    Pf: Real[Array, "B b l l"]
+    W: Real[Array, "B b d d"]
+    V: Real[Array, "B b d l"]
+    WC: Real[Array, "B b d l"]
+    AK: Real[Array, "B b l d"]
+    L: Real[Array, "B b l l"]
+    logdet: Real[Array, "B b"]
     m: Real[Array, "B l N"]  # E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
     e: Real[Array, "B b*d N"]  # whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
 
@@ -40,12 +52,10 @@ def block_length(T: int, l: int, d: int) -> int:
     return min(T, max(1, (3 * l + d) // (2 * d)))
 
 
-def forward(params: LDSParams, data: "Complete") -> Forward:
-    """Filter all sequences: one Riccati pass, then the means."""
-    A, C, Q, R, pi1, V1 = params
-    T, d, N = data.y.shape
-    l = A.shape[0]
-    b = block_length(T, l, d)
+def gains(params: LDSParams, T: int) -> Gains:
+    """Run the Riccati recursion over T steps, filled up to whole blocks."""
+    A, C, Q, R, _, V1 = params
+    b = block_length(T, A.shape[0], C.shape[0])
     B = -(-T // b)
 
     def riccati(P, _):
@@ -61,9 +71,19 @@ def forward(params: LDSParams, data: "Complete") -> Forward:
     _, steps = lax.scan(riccati, V1, length=B * b)
     Pf, W, V, logdet = (x.reshape(B, b, *x.shape[1:]) for x in steps)
 
-    # from (m, y) of a block to the m of its steps, and of the first step after it
     WC, AK = W @ C, A @ (V.mT @ W)
-    L, m = A - AK @ C, [jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))]
+    return Gains(Pf, W, V, WC, AK, A - AK @ C, logdet)
+
+
+def forward(params: LDSParams, data: "Complete", shared: Gains | None = None) -> Forward:
+    """Filter all sequences: one Riccati pass, unless it is given, then the means."""
+    T, d, N = data.y.shape
+    shared = gains(params, T) if shared is None else shared
+    _, W, _, WC, AK, L, _ = shared
+    B, b, l, _ = L.shape
+
+    # from (m, y) of a block to the m of its steps, and of the first step after it
+    m = [jnp.broadcast_to(jnp.eye(l, dtype=L.dtype), (B, l, l))]
     for j in range(b):
         m.append(jnp.concatenate([L[:, j] @ m[j], AK[:, j]], axis=2))
     e = _cells(W, l) - WC @ _stack(m[:-1], l + b * d)
@@ -79,8 +99,8 @@ def forward(params: LDSParams, data: "Complete") -> Forward:
         out = block @ jnp.concatenate([m, y])
         return out[:l] * goes_on, (m, out[l:] * inside)
 
-    _, (m, e) = lax.scan(step, pi1[:, None] * data.unit, xs)
-    return Forward(Pf, W, V, WC, AK, L, logdet, m, e)
+    _, (m, e) = lax.scan(step, params.pi1[:, None] * data.unit, xs)
+    return Forward(*shared, m, e)
 
 
 def _stack(rows: list[Array], n: int) -> Array:
@@ -137,7 +157,7 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
     return Lifted(jnp.concatenate([fwd.m, fwd.e, ends], axis=1), r, u, z, r0)
 
 
-def information(fwd: Forward, n_t: Array) -> Array:
+def information(fwd: Forward | Gains, n_t: Array) -> Array:
     """Return Λ_0, ..., Λ_T (T + 1, l, l): the information of later observations on z_{t+1}, summed over sequences.
 
     Λ_{t-1} = n_t C'S_t^-1 C + L_t' Λ_t L_t with L = A (I - K C) and n_t = Σ_n w_n 1[T_n >= t]. The recursion is

@@ -1,0 +1,99 @@
+"""Data ready for the E-step that is made of other such data: parts that are added up, and a route with a spare one."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Integer
+
+from ..params import LDSParams
+from .filled import Filled
+from .gappy import Gappy
+from .statistics import ExpectedStatistics
+
+
+class Parts(NamedTuple):
+    """Data ready for the E-step in several parts, whose sums are added."""
+
+    parts: tuple[Any, ...]
+
+    def log_likelihood(self, params: LDSParams) -> Array:
+        """Return Σ_n w_n log p(y_n | Ω)."""
+        return sum(part.log_likelihood(params) for part in self.parts)  # type: ignore[return-value]
+
+    def score(self, params: LDSParams) -> LDSParams:
+        """Return the gradient of `log_likelihood`."""
+        return jax.tree.map(lambda *x: sum(x), *(part.score(params) for part in self.parts))
+
+    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
+        """Return the sums that EM needs."""
+        found = (part.expected_statistics(params) for part in self.parts)
+        return jax.tree.map(lambda *x: sum(x), *found)
+
+
+class Guarded(NamedTuple):
+    """Sequences to be filled in, and the same sequences for the filter, which runs where filling would lose digits."""
+
+    filled: Filled
+    spare: Gappy
+    place: Integer[Any, " N"]  # where the sequences are in `Filled.sequences`
+
+    def sequences(self, params: LDSParams) -> Array:
+        """Return log p(y_n | Ω) of each sequence, (N,)."""
+        N = self.place.shape[0]
+        return self._either(
+            params,
+            lambda: self.filled.sequences(params)[self.place],
+            lambda: self.spare.sequences(params)[:N],
+        )
+
+    def log_likelihood(self, params: LDSParams) -> Array:
+        """Return Σ_n w_n log p(y_n | Ω)."""
+        return self._either(
+            params,
+            lambda: self.filled.log_likelihood(params),
+            lambda: self.spare.log_likelihood(params),
+        )
+
+    def score(self, params: LDSParams) -> LDSParams:
+        """Return the gradient of `log_likelihood`."""
+        return self._either(
+            params, lambda: self.filled.score(params), lambda: self.spare.score(params)
+        )
+
+    def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
+        """Return the sums that EM needs."""
+        return self._either(
+            params,
+            lambda: self.filled.expected_statistics(params),
+            lambda: self.spare.expected_statistics(params),
+        )
+
+    def _either(self, params, filled, spare) -> Any:
+        T = self.filled.inside.shape[1]
+        return lax.cond(stiffness(params, T) < safe_stiffness(params.A.dtype), filled, spare)
+
+
+def stiffness(params: LDSParams, T: int) -> Array:
+    """Return the largest variance of a cell in units of its own noise, max_t,i Var[y_ti] (R⁻¹)_ii.
+
+    A missing cell is filled in from the precision that it would have had if it had been observed. Where its noise given
+    the other channels is far smaller than its variance this difference of large numbers loses digits: about
+    eps times the stiffness.
+    """
+    A, C, Q, R, _, V1 = params
+
+    def step(P, _):
+        return A @ P @ A.T + Q, ((C @ P) * C).sum(1)
+
+    _, signal = lax.scan(step, V1, length=T)
+    precision = jnp.diagonal(jnp.linalg.inv(R))
+    worst = ((signal + jnp.diagonal(R)) * precision).max()
+    # a precision that is not positive belongs to an R that is not definite: the filter says so
+    return jnp.where((precision > 0).all(), worst, jnp.inf)
+
+
+def safe_stiffness(dtype: Any) -> float:
+    """Return up to which stiffness cells are filled in: 160,000 in double precision, 200 in single."""
+    return float(jnp.finfo(dtype).eps) ** (-1 / 3)
