@@ -3,14 +3,14 @@
 JAX, and modules that need it, are imported where they are used, so that `--help` and errors come at once.
 """
 
-import json
 import os
-import shutil
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+from . import runs
+from .guard import claim
 from .options import DataOptions
 
 _begin = time.perf_counter()
@@ -53,32 +53,34 @@ def check_free(out: Path, force: bool, *names: str, other: str = "give another -
 
 
 def folder_for(out: Path) -> Path:
-    """Make the folder, and return it; raise if it cannot be written."""
+    """Make the folder, lock it for this command, and return it; raise if it cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"cannot make the folder {str(out)!r}: {error.strerror}") from None
     if not os.access(out, os.W_OK):
         raise PermissionError(f"the folder {str(out)!r} cannot be written")
+    claim(out)
     return out
 
 
+# what a fit writes
+OF_A_FIT = (
+    "fit.json", "params.json", "A.csv", "variance.csv", "selection.csv", "skill.csv", "skill.txt",
+)  # fmt: skip
+# what `compare` writes, the report last
+OF_A_COMPARISON = (
+    "comparison.csv", "confusion.csv", "transition.png", "forest.png", "eigenvalues.png", "forecast.png", "report.html",
+)  # fmt: skip
 # results that later commands make from a fit
 AFTER_A_FIT = (
-    "selection.csv", "skill.csv", "skill.txt", "variance.csv",
-    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
-    "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
+    "posterior_parts", "posterior.nc", "verdict.txt", "forecast.csv", *OF_A_COMPARISON,
 )  # fmt: skip
 
 
 def remove(folder: Path, *names: str) -> None:
-    """Remove results of ours by name: never a folder that a user may have put other things in."""
-    there = [name for name in names if (folder / name).exists()]
-    for name in there:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
-        else:
-            (folder / name).unlink()
+    """Remove results of ours by name, and say so."""
+    there = runs.remove(folder, *names)
     if there:
         say(f"removed what was made of earlier results: {', '.join(there)}")
 
@@ -127,29 +129,40 @@ def _names(text: str) -> list[str]:
 
 
 def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
-    """Write how the data were read, so that later commands on the folder read them again in the same way."""
-    from ...models.files import fingerprint, write_whole
+    """Write how the data were read, so that later commands on the folder read them again in the same way.
+
+    It comes after all other files of a fit, which it lists: see runs.py.
+    """
+    from ...models.files import fingerprint
 
     plain = {"data": str(data.absolute()), **options._asdict()}
-    found = {"options": plain, "cohort": fingerprint(cohort)}
-    write_whole(out / "source.json", json.dumps(found, indent=1))
+    runs.describe(out, {"options": plain, "cohort": fingerprint(cohort)})
 
 
 def from_folder(folder: Path):
-    """Return the data of an earlier `fit`, standardised, and the fit; raise if the data have changed."""
+    """Return the data of an earlier `fit`, standardised, and the fit; raise if the data or the fit's files have changed."""
     from ...models.files import fingerprint
     from ..saving import load_fit
 
-    source = folder / "source.json"
-    if not source.exists():
-        raise FileNotFoundError(
-            f"{str(folder)!r} holds no fit; run sparse-lds fit first, with --out {folder}"
-        )
-    found = json.loads(source.read_text())
-    data = Path(found["options"].pop("data"))
-    binned = load_cohort(data, DataOptions(**found["options"]))
+    if folder.is_dir():
+        claim(folder)
+    found = runs.described(folder)
+    data, options = _source(folder, found["options"])
+    fit = load_fit(folder / "fit.json")
+    binned = load_cohort(data, options)
     if fingerprint(binned.cohort) != found["cohort"]:
         raise ValueError(
             f"{str(data)!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
         )
-    return binned._replace(cohort=binned.cohort.standardize()), load_fit(folder / "fit.json")
+    return binned._replace(cohort=binned.cohort.standardize()), fit
+
+
+def _source(folder: Path, options: Any) -> tuple[Path, DataOptions]:
+    """Return the file of the data and how it was read; raise if source.json does not say so."""
+    try:
+        return Path(options.pop("data")), DataOptions(**options)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{str(folder / runs.SOURCE)!r} is damaged, or of another version ({error}); "
+            f"fit again, with --out {folder} --force"
+        ) from None
