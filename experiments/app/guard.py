@@ -71,7 +71,8 @@ def claim(folder: Path) -> None:
         ) from None
     except OSError as error:  # file systems that cannot lock
         os.close(place)
-        print(f"sparse-lds: no lock on {str(folder)!r} ({error.strerror}); run one command at a time", file=sys.stderr)  # fmt: skip
+        text = f"no lock on {str(folder)!r} ({error.strerror}); run one command at a time in it"
+        print(f"sparse-lds: {text}", file=sys.stderr)
         return
     _held[folder] = place
 

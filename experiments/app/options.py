@@ -22,6 +22,13 @@ class DataOptions(NamedTuple):
     time_unit: Annotated[
         str, _option(help="what times count that are numbers: s, min, h, d, w, mo or y")
     ] = "h"
+    any_times: Annotated[
+        bool, _option("--any-times", help="allow times that look wrong: too far apart, or too few")
+    ] = False
+    decimal: Annotated[str, _option(help="mark before decimals: . or ,")] = "."
+    thousands: Annotated[
+        str, _option(help="mark between thousands, such as , or .", show_default="none")
+    ] = ""
     test: Annotated[str, _option("--test", help="column of the test's name")] = "test"
     value: Annotated[str, _option("--value", help="column of the value")] = "value"
     tests: Annotated[str, _option(help="tests to keep, with commas; itemid=name for MIMIC")] = ""

@@ -42,7 +42,7 @@ def staged(folder: Path, replaced: tuple[str, ...], say: Callable[[str], None]) 
 
 
 def remove(folder: Path, *names: str) -> list[str]:
-    """Remove results of ours by name, never a folder that a user may have put other things in; return what there was."""
+    """Remove results of ours by name, never a folder that may hold other things; return what there was."""
     there = [name for name in names if (folder / name).exists()]
     for name in there:
         if (folder / name).is_dir():
@@ -76,7 +76,8 @@ def described(folder: Path) -> dict[str, Any]:
             raise FileNotFoundError(f"{str(file)!r} is gone, which the fit in there wrote; {again}")
         if _hash(file) != wanted:
             raise ValueError(
-                f"{str(file)!r} is not the file that the fit in there wrote: it was edited, or is of another fit; {again}"
+                f"{str(file)!r} is not the file that the fit in there wrote: it was edited, or is of another fit; "
+                f"{again}"
             )
     return found
 

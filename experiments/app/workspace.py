@@ -92,8 +92,9 @@ def load_cohort(data: Path, options: DataOptions):
     wanted: Any = _names(options.tests) or None
     if wanted and all("=" in t for t in wanted):
         wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
-    columns = {name: getattr(options, name) for name in ("id", "time", "test", "value")}
-    labs = read_labs(data, kind=options.kind, tests=wanted, time_unit=options.time_unit, **columns)
+    given = ("kind", "id", "time", "test", "value", "time_unit", "decimal", "thousands")
+    same = {name: getattr(options, name) for name in (*given, "any_times")}
+    labs = read_labs(data, tests=wanted, **same)
     return bin_cohort(labs, options)
 
 
@@ -101,12 +102,15 @@ def bin_cohort(labs, options: DataOptions):
     """Return the cohort of lab results, with the logarithms asked for, and print how much was kept and dropped."""
     from ..labs import bin_labs
 
+    for line in labs.log:  # before binning, which may fail for what was dropped
+        say(line)
     binned = bin_labs(
         labs,
         step=options.step,
         hours=options.hours,
         min_panels=options.panels,
         gaps=options.gaps or "missing",
+        any_times=options.any_times,
     )
     names = list(labs.tests) if options.log.strip() == "all" else _names(options.log)
     for name in names:
@@ -118,7 +122,7 @@ def bin_cohort(labs, options: DataOptions):
             f"logarithms are taken of {', '.join(names)}: their forecasts are medians, and positive"
         )
         binned = binned._replace(cohort=binned.cohort.log(names), log=(*binned.log, line))
-    for line in binned.log:
+    for line in binned.log[len(labs.log) :]:
         say(line)
     return binned
 
@@ -140,7 +144,7 @@ def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
 
 
 def from_folder(folder: Path):
-    """Return the data of an earlier `fit`, standardised, and the fit; raise if the data or the fit's files have changed."""
+    """Return the data of an earlier `fit`, standardised, and the fit; raise if data or files have changed."""
     from ...models.files import fingerprint
     from ..saving import load_fit
 

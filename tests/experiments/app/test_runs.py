@@ -65,7 +65,7 @@ def folder(fitted, tmp_path):
 def test_a_fit_killed_at_any_write_leaves_the_earlier_one_or_none(
     folder, fitted, frame, monkeypatch
 ):
-    """With other data and --force: afterwards the folder holds the old fit whole, the new one whole, or says that it has none."""
+    """With other data and --force: the folder then holds the old fit whole, the new one whole, or says so."""
     other = fitted / "other.csv"
     frame[frame["id"] != "S000"].to_csv(other, index=False)
     old, moved = (folder / "source.json").read_bytes(), [0]
