@@ -15,12 +15,14 @@ from .workspace import (
     AFTER_A_FIT,
     OF_A_COMPARISON,
     OF_A_FIT,
+    anonymous,
     bin_cohort,
     check_free,
     folder_for,
     from_folder,
     load_cohort,
     remove,
+    save_key,
     save_source,
     say,
     set_up,
@@ -131,6 +133,8 @@ def fit(
     binned = load_cohort(data, options)
     folder = folder_for(out)
     check_free(out, force, *OF_A_FIT, *AFTER_A_FIT)  # now that no other command is at work there
+    ids = binned.cohort.ids
+    binned = anonymous(binned) if options.anonymous else binned
     with staged(folder, (*OF_A_FIT, *AFTER_A_FIT), say) as part:
         fit_job(
             binned.cohort.standardize(),
@@ -142,6 +146,8 @@ def fit(
             say=say,
             progress=_progress(),
         )
+        if options.anonymous:
+            save_key(folder, data, ids)
         save_source(part, data, options, binned.cohort)
     say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
 

@@ -47,6 +47,10 @@ class DataOptions(NamedTuple):
             show_default="missing; for table1 interpolate",
         ),
     ] = None
+    anonymous: Annotated[
+        bool,
+        _option("--anonymous", help="numbers for ids in all results; a key file beside the folder"),
+    ] = False
     hours: Annotated[float | None, _option(help="--step in hours, its old name", hidden=True)] = (
         None
     )

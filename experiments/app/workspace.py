@@ -3,9 +3,12 @@
 JAX, and modules that need it, are imported where they are used, so that `--help` and errors come at once.
 """
 
+import json
 import os
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ def set_up() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["text.parse_math"] = False  # a test may be called "$K$"
     warnings.showwarning = lambda message, *args, **kwargs: say(f"warning: {message}")
     jax.config.update("jax_enable_x64", True)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -140,6 +144,8 @@ def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
     from ...models.files import fingerprint
 
     plain = {"data": str(data.absolute()), **options._asdict()}
+    if options.anonymous:
+        plain["data"] = ""  # it is in the key file
     runs.describe(out, {"options": plain, "cohort": fingerprint(cohort)})
 
 
@@ -158,15 +164,57 @@ def from_folder(folder: Path):
         raise ValueError(
             f"{str(data)!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
         )
+    binned = anonymous(binned) if options.anonymous else binned
     return binned._replace(cohort=binned.cohort.standardize()), fit
 
 
 def _source(folder: Path, options: Any) -> tuple[Path, DataOptions]:
     """Return the file of the data and how it was read; raise if source.json does not say so."""
     try:
-        return Path(options.pop("data")), DataOptions(**options)
+        data = options.pop("data")
+        found = DataOptions(**options)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{str(folder / runs.SOURCE)!r} is damaged, or of another version ({error}); "
             f"fit again, with --out {folder} --force"
         ) from None
+    if not found.anonymous:
+        return Path(data), found
+    from ...models.files import read_json
+
+    if not key_file(folder).exists():
+        raise FileNotFoundError(
+            f"the results in {str(folder)!r} are anonymous, and their key {str(key_file(folder))!r} is not here"
+        )
+    return Path(read_json(key_file(folder), "fit again").get("data", "")), found
+
+
+def key_file(folder: Path) -> Path:
+    """Return the file that says whose results anonymous ones are: beside their folder, never in it."""
+    folder = folder.resolve()
+    return folder.with_name(f"{folder.name}.key.json")
+
+
+def save_key(folder: Path, data: Path, ids: Sequence[Any]) -> None:
+    """Write the key of anonymous results, which only its owner may read: the file of the data, and all ids."""
+    from ...models.files import write_whole
+
+    numbered = zip(_numbers(len(ids)), ids, strict=True)
+    content = {"data": str(data.absolute()), "ids": {new: str(i) for new, i in numbered}}
+    before = os.umask(0o077)
+    try:
+        write_whole(key_file(folder), json.dumps(content, indent=1))
+    finally:
+        os.umask(before)
+
+
+def anonymous(binned):
+    """Return the cohort with numbers in place of ids, in their order."""
+    cohort = binned.cohort
+    labels = replace(cohort.labels, ids=_numbers(len(cohort)))
+    return binned._replace(cohort=replace(cohort, labels=labels))
+
+
+def _numbers(n: int) -> tuple[str, ...]:
+    """Return new ids: P1, P2, …"""
+    return tuple(f"P{k}" for k in range(1, n + 1))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .durations import unit_name
-from .numbers import Marks
+from .numbers import PLAIN, Marks
 from .times import Clock, check_times, to_hours, understood
 
 _NOT_NUMBERS = "that are not numbers"  # a reason to drop values
@@ -41,7 +41,7 @@ class LabGatherer:
         self,
         tests: list[str] | None,
         unit: str = "h",
-        marks: Marks = Marks(),
+        marks: Marks = PLAIN,
         any_times: bool = False,
     ):
         self.marks, self.any_times = marks.check(), any_times

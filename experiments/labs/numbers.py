@@ -60,3 +60,6 @@ class Marks(NamedTuple):
         if not found:
             return ""
         return f"they look like numbers with other marks: {' or '.join(found)} would read them"
+
+
+PLAIN = Marks()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from .durations import in_unit, unit_hours, unit_name
-from .numbers import Marks
+from .numbers import PLAIN, Marks
 
 _NUMERIC_DATE = r"^\s*(\d{1,2})[./-](\d{1,2})[./-]\d{2,4}\b"  # as 31/01/2023
 _ZONE = r"\d:\d{2}.*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\s*$"  # as 12:30+01:00
@@ -46,7 +46,7 @@ class Clock(NamedTuple):
         return pd.Timedelta(round(3.6e6 * float(hours)), unit="ms")
 
 
-def to_hours(times: pd.Series, clock: Clock, marks: Marks = Marks()) -> tuple[np.ndarray, Clock]:
+def to_hours(times: pd.Series, clock: Clock, marks: Marks = PLAIN) -> tuple[np.ndarray, Clock]:
     """Convert `times` (n,) to hours (n,), NaN where a time is missing, and return the clock they are on.
 
     Times that are all numbers count the clock's unit; others are timestamps, and count from 1970 (UTC). Raise for a

@@ -6,6 +6,7 @@ import shutil
 import stat
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -217,3 +218,38 @@ def test_fits_of_another_time_are_refused(folder, fitted):
     (folder / "fit.json").write_text(json.dumps(fit, indent=1))
     code, said = call("forecast", folder)
     assert code == 2 and "edited, or is of another fit" in said
+
+
+def test_anonymous_results_hold_neither_ids_nor_paths(fitted, tmp_path):
+    """The folder can be given away: ids and the path of the data are in the key beside it, which is its owner's."""
+    out, key = tmp_path / "out", tmp_path / "out.key.json"
+    assert call("fit", fitted / "labs.csv", *FIT, "--anonymous", "--out", out)[0] == 0
+    assert call("forecast", out, "--horizon", 1)[0] == 0
+    for file in out.rglob("*"):
+        text = file.read_text()
+        assert "S00" not in text and str(fitted) not in text, file
+    found = json.loads(key.read_text())
+    plain = shutil.copytree(fitted / "out", tmp_path / "plain")
+    assert call("forecast", plain, "--horizon", 1)[0] == 0
+    named, numbered = (pd.read_csv(f / "forecast.csv") for f in (plain, out))
+    pd.testing.assert_frame_equal(numbered.assign(id=numbered["id"].map(found["ids"])), named)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    key.unlink()
+    code, said = call("forecast", out, "--force")
+    assert code == 2 and "anonymous, and their key" in said
+
+
+def test_names_that_are_formulas_stay_text(frame, tmp_path):
+    """In spreadsheets: a quote before = + - @; as a number, a minus stays a minus."""
+    names = {"S000": "=1+1", "S001": "+cmd", "S002": "@SUM(1)", "S003": "-2+3", "S004": "-7"}
+    odd = frame.assign(id=frame["id"].replace(names), test=frame["test"].replace("MCH", "=$MCH$"))
+    odd.to_csv(tmp_path / "labs.csv", index=False)
+    out = tmp_path / "out"
+    assert call("fit", tmp_path / "labs.csv", *FIT, "--out", out)[0] == 0
+    assert call("forecast", out, "--horizon", 1)[0] == 0
+    for file in out.glob("*.csv"):
+        for cell in np.ravel(pd.read_csv(file, header=None, dtype=str).fillna("")):
+            assert cell[:1] not in ("=", "+", "@") and not cell.startswith("-2+"), (file, cell)
+    ids = set(pd.read_csv(out / "forecast.csv", dtype=str)["id"])
+    kept = [i for i in names.values() if i.lstrip("-") != "7" and f"'{i}" in ids]
+    assert len(kept) >= 3 and ids & {"-7", "S005"}
