@@ -58,19 +58,27 @@ def load_fit(path: str | os.PathLike) -> FitResult:
             raise ValueError(f"constraints has {sorted(found['constraints'])}")
         fit = FitResult(
             params=_checked_params(found["params"]),
-            objective=np.array(found["objective"], float),
+            objective=_vector(found, "objective"),
             stop=Stop[found["stop"]],
             prior=as_penalty(Prior.from_dict(found["prior"])),
             priors=conjugate.from_dict(found.get("priors", {})),
             constraints=Constraints(**found["constraints"]),
             warnings=tuple(found["warnings"]),
-            restarts=np.array(found["restarts"], float),
+            restarts=_vector(found, "restarts"),
             **{name: found[name] for name in _PLAIN},
         )
         _check(fit)
         return fit
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(f"{str(path)!r} is not a fit that `save_fit` wrote: {error!r}") from error
+
+
+def _vector(found: dict[str, Any], name: str) -> np.ndarray:
+    """Return a list of numbers as an array; raise if it is none."""
+    x = np.array(found[name], float)
+    if x.ndim != 1:
+        raise ValueError(f"{name} has shape {x.shape}")
+    return x
 
 
 def _checked_params(found: dict[str, Any]) -> LDSParams:
@@ -91,8 +99,8 @@ def _check(fit: FitResult) -> None:
             raise ValueError(f"{name} is {getattr(fit, name)!r}")
     if not np.isfinite(fit.log_likelihood) or not np.isfinite(fit.objective).all():
         raise ValueError("its log-likelihood or objective is not finite")
-    if fit.objective.ndim != 1 or not len(fit.objective):
-        raise ValueError(f"objective has shape {fit.objective.shape}")
+    if not len(fit.objective):
+        raise ValueError("objective is empty")
     k = fit.n_states
     if k < 1:
         raise ValueError(f"it has {fit.params.n_states} states, and own levels for all of them")

@@ -67,7 +67,7 @@ def fit_map(
     prior = as_penalty(prior, n_states)
     if variant not in ("exact", "paper"):
         raise ValueError(f"variant is {variant!r}; it must be 'exact' or 'paper'")
-    max_iter, n_restarts = whole("max_iter", max_iter), whole("n_restarts", n_restarts)
+    max_iter, n_restarts = whole("max_iter", max_iter), whole("n_restarts", n_restarts, 1, 10_000)
     seed = whole("seed", seed, 0, 2**63 - 1 - n_restarts)
 
     starts = _starts(cohort, n_states, prior, constraints, init, n_restarts, seed)
@@ -128,7 +128,10 @@ def _weighted(
     """Return the sequences that count, and the weights of all (N,); raise unless weights are numbers from 0 on."""
     if weights is None:
         return cohort, None
-    w = np.asarray(weights, float)
+    try:
+        w = np.asarray(weights, float)
+    except (TypeError, ValueError):
+        w = np.zeros(0)
     if w.shape != (len(cohort),) or not (np.isfinite(w) & (w >= 0)).all() or not w.any():
         raise ValueError(
             f"weights is {weights!r}; give {len(cohort)} numbers from 0 on, one a sequence, not all 0"
@@ -150,6 +153,8 @@ def _priors(
         given = constraints.weak_priors(
             cohort, n_states, init if isinstance(init, LDSParams) else None
         )
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 

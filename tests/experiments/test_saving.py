@@ -64,6 +64,8 @@ def saved(tmp_path_factory):
         lambda f: f.update(log_likelihood=float("nan")),
         lambda f: f.update(log_likelihood="-3"),
         lambda f: f.update(objective=[]),
+        lambda f: f.update(objective=3.0),
+        lambda f: f.update(restarts=0.0),
         lambda f: f.update(objective=[1.0, None]),
         lambda f: f.update(steps=3),
         lambda f: f.update(warnings=3),
