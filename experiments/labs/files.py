@@ -64,9 +64,10 @@ def read_chunks(
                 "keep_default_na": False,
                 "na_values": {c: [""] if c in text else _MISSING for c in columns},
             }
-            with pd.read_csv(
+            chunks: Any = pd.read_csv(
                 path, usecols=columns, chunksize=chunk, low_memory=False, **options
-            ) as chunks:
+            )
+            with chunks:
                 yield from chunks
 
 

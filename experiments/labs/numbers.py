@@ -44,7 +44,8 @@ class Marks(NamedTuple):
         if self.thousands:
             plain = plain.str.replace(self.thousands, "", regex=False)
         plain = plain.str.replace(self.decimal, ".", regex=False)
-        return pd.to_numeric(plain, errors="coerce").astype(float)
+        found: Any = pd.to_numeric(plain, errors="coerce")
+        return found.astype(float)
 
     def advice(self, texts: Iterable[str]) -> str:
         """Return which options would read texts that are not numbers, as a sentence; empty if none would."""

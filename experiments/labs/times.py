@@ -118,7 +118,7 @@ def _zoned(clock: Clock, zoned: bool) -> Clock:
     return clock._replace(zoned=zoned)
 
 
-def _check_years(text: pd.Series) -> None:
+def _check_years(text: Any) -> None:
     """Raise for a date without a year of four digits: today, 10:30, 23-01-05, which pandas would guess at."""
     bare = text[~text.str.contains(_YEAR)]
     if len(bare):

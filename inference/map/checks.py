@@ -44,7 +44,7 @@ def check_types(cohort: Any, init: Any, tol: Any) -> None:
         )
     if isinstance(init, str) and init not in ("subspace", "pca", "random"):
         raise ValueError(f"init is {init!r}; give 'subspace', 'pca', 'random' or an LDSParams")
-    if not isinstance(tol, Real) or not tol >= 0:
+    if not isinstance(tol, Real) or not float(tol) >= 0:
         raise ValueError(f"tol is {tol!r}; it must be a number, 0 or more")
 
 
