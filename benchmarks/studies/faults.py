@@ -74,14 +74,14 @@ def kills(home: Path, names: list[str], n: int, seed: int) -> list[tuple]:
             out = shutil.copytree(ready, home / f"{name}-{at}")
             first = call(name, home, out, at=at)
             again = call(name, home, out)
-            if again.returncode == 2 and "is there already" in again.stderr:  # it had ended
+            if first.returncode == 0 and "is there already" in again.stderr:  # it had ended
                 again = first
             same = [
                 (out / f).exists() and (out / f).read_bytes() == (whole / f).read_bytes()
                 for f in files
             ]
             ended = "killed" if first.returncode < 0 else "had ended"
-            rows.append((name, at, ended, again.returncode in (0, -9) and all(same)))
+            rows.append((name, at, ended, again.returncode == 0 and all(same)))
             verdict = "the same" if rows[-1][3] else "LOST"
             print(f"{name}, killed at rename {at} ({ended}): {verdict}", flush=True)
             if not rows[-1][3]:

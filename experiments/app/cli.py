@@ -10,7 +10,7 @@ import typer
 
 from .guard import told
 from .options import DataOptions, reads_data
-from .runs import staged
+from .runs import interrupted, staged
 from .workspace import (
     AFTER_A_FIT,
     OF_A_COMPARISON,
@@ -129,6 +129,7 @@ def fit(
     if levels and states is not None:
         raise ValueError(f"--levels is given, and --states {states} besides; give one of them")
     model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
+    force = force or interrupted(out)
     check_free(out, force, *OF_A_FIT, *AFTER_A_FIT)
     binned = load_cohort(data, options)
     folder = folder_for(out)

@@ -41,6 +41,11 @@ def staged(folder: Path, replaced: tuple[str, ...], say: Callable[[str], None]) 
         shutil.rmtree(part, ignore_errors=True)
 
 
+def interrupted(folder: Path) -> bool:
+    """Tell whether a run was killed while its files took their places: what is there is no result, and may go."""
+    return not (folder / SOURCE).exists() and any(folder.glob(f"{_UNFINISHED}*"))
+
+
 def remove(folder: Path, *names: str) -> list[str]:
     """Remove results of ours by name, never a folder that may hold other things; return what there was."""
     there = [name for name in names if (folder / name).exists()]
