@@ -31,7 +31,7 @@ def plot_transition(comparison: Comparison) -> Figure:
     width = 3.2 + 0.12 * l
     figure, axes = plt.subplots(1, 3, figsize=(3 * width, width + 0.4), layout="constrained")
     norm = TwoSlopeNorm(0.0, -limit, limit)
-    titles = ("MAP", "posterior mean", rf"$P(|A_{{ij}}| < {comparison.epsilon:g})$")
+    titles = ("MAP", "posterior mean", f"P(|A| < {comparison.epsilon:g})")
     for axis, values, title in zip(axes, grid.values(), titles, strict=True):
         small = title == titles[2]
         image = axis.imshow(

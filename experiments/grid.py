@@ -8,7 +8,9 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -23,8 +25,8 @@ from tqdm.auto import tqdm
 from ..inference import effective_states, fit_em, fit_map, regularization_path, scaled_beta
 from ..inference.selection.cross_validation import bic
 from ..models import Cohort, Laplace
-from ..models.files import fingerprint, run_folder, write_whole
-from .protocol import channel_mean, evaluate, last_value, lds_forecaster, var1_forecaster
+from ..models.files import fingerprint, read_json, run_folder, write_whole
+from .protocol import Errors, channel_mean, evaluate, last_value, lds_forecaster, var1_forecaster
 
 STATES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 15)
 BASELINES = ("last value", "channel mean", "VAR(1)")
@@ -72,7 +74,7 @@ def run_cells(
     folder = run_folder(folder, {"data": data, **plan._asdict()})
     (folder / "cells").mkdir(exist_ok=True)
     cells = _cells_of(plan)
-    todo = [cell for cell in cells if not (folder / "cells" / f"{cell.name}.json").exists()]
+    todo = [cell for cell in cells if not _is_done(folder / "cells" / f"{cell.name}.json")]
     bar = tqdm(
         total=len(cells),
         initial=len(cells) - len(todo),
@@ -91,6 +93,19 @@ def run_cells(
         cell: json.loads((folder / "cells" / f"{cell.name}.json").read_text()) for cell in cells
     }
     return {cell: found[cell] for cell in sorted(cells)}, plan
+
+
+def _is_done(file: Path) -> bool:
+    """Tell whether a cell's file is there, and whole; a damaged one is computed again."""
+    if not file.exists():
+        return False
+    try:
+        missing = {"channels", *Errors._fields} - read_json(file, "").keys()
+    except ValueError:
+        missing = {"all"}
+    if missing:
+        warnings.warn(f"{str(file)!r} is damaged, and computed again", stacklevel=3)
+    return not missing
 
 
 def _cells_of(plan: Plan) -> list[Cell]:
@@ -161,7 +176,16 @@ def _start(switches: dict[str, Any]) -> None:
     """Set up a worker process."""
     for name, value in switches.items():
         jax.config.update(name, value)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the workers
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it ends, even by SIGKILL."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _checked(cohort: Cohort, plan: Plan) -> Plan:

@@ -1,21 +1,25 @@
 """Saving and loading: fits as JSON files, readable and exact in doubles, and posteriors as netCDF."""
 
+import io
 import json
 import os
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 
 from ..inference import Constraints, FitResult, Stop
 from ..inference.posterior import arviz_compat as az
-from ..models import LDSParams, Prior, conjugate
-from ..models.files import write_whole
+from ..models import LDSParams, Prior, check_params, conjugate
+from ..models.files import read_json, write_whole
+from ..models.params import check_array_shapes, host_arrays
 from ..models.priors import as_penalty
 
 _PLAIN = ("reason", "kkt_residual", "log_likelihood", "steps")
+_FIELDS = ("params", "prior", "priors", "constraints", "stop", "warnings", "objective", "restarts")
 
 
 def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
@@ -36,48 +40,100 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
 
 
 def load_fit(path: str | os.PathLike) -> FitResult:
-    """Read a fit that `save_fit` wrote."""
+    """Read a fit that `save_fit` wrote; raise unless it is one that a fit could have ended with."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
+    found = read_json(path, "fit again")
     try:
-        found = json.loads(path.read_text())
         if "spec" in found:
             raise ValueError("it was written by version 0.1; fit again")
+        other = found.keys() - {*_FIELDS, *_PLAIN}
+        if other:
+            raise ValueError(f"it has unknown fields {sorted(other)}")
         known = {field.name for field in fields(Constraints)}
         if (
             not known - {"own_levels"} <= found["constraints"].keys() <= known
         ):  # 0.2 had no own_levels
             raise ValueError(f"constraints has {sorted(found['constraints'])}")
-        return FitResult(
-            params=LDSParams(**{k: jnp.asarray(np.array(v)) for k, v in found["params"].items()}),
-            objective=np.array(found["objective"]),
+        fit = FitResult(
+            params=_checked_params(found["params"]),
+            objective=_vector(found, "objective"),
             stop=Stop[found["stop"]],
             prior=as_penalty(Prior.from_dict(found["prior"])),
             priors=conjugate.from_dict(found.get("priors", {})),
             constraints=Constraints(**found["constraints"]),
             warnings=tuple(found["warnings"]),
-            restarts=np.array(found["restarts"]),
+            restarts=_vector(found, "restarts"),
             **{name: found[name] for name in _PLAIN},
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        _check(fit)
+        return fit
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(f"{str(path)!r} is not a fit that `save_fit` wrote: {error!r}") from error
 
 
+def _vector(found: dict[str, Any], name: str) -> np.ndarray:
+    """Return a list of numbers as an array; raise if it is none."""
+    x = np.array(found[name], float)
+    if x.ndim != 1:
+        raise ValueError(f"{name} has shape {x.shape}")
+    return x
+
+
+def _checked_params(found: dict[str, Any]) -> LDSParams:
+    """Return the parameters as they are in the file; raise unless they are those of an LDS."""
+    if found.keys() != set(LDSParams._fields):
+        raise ValueError(f"params has {sorted(found)}")
+    arrays = host_arrays(found, "params")
+    check_array_shapes(arrays, "params")
+    params = LDSParams(**arrays)
+    check_params(params)
+    return LDSParams(*map(jnp.asarray, params))
+
+
+def _check(fit: FitResult) -> None:
+    """Raise unless the parts of a fit go together: numbers that are numbers, and a prior of its size."""
+    for name in ("kkt_residual", "log_likelihood"):
+        if not isinstance(getattr(fit, name), int | float):
+            raise ValueError(f"{name} is {getattr(fit, name)!r}")
+    if not np.isfinite(fit.log_likelihood) or not np.isfinite(fit.objective).all():
+        raise ValueError("its log-likelihood or objective is not finite")
+    if not len(fit.objective):
+        raise ValueError("objective is empty")
+    k = fit.n_states
+    if k < 1:
+        raise ValueError(f"it has {fit.params.n_states} states, and own levels for all of them")
+    fit.prior.log_prob(fit.moving.A)  # raises for a β of another size
+    if fit.zeros.shape != (k, k):
+        raise ValueError(f"its prior is not one on {k} states")
+    if not isinstance(fit.steps, dict) or not isinstance(fit.reason, str):
+        raise ValueError("steps or reason is damaged")
+
+
 def save_posterior(result: Any, path: str | os.PathLike) -> Path:
-    """Write a posterior to netCDF, which either version of ArviZ, xarray and other tools read."""
-    path = Path(path)
-    unfinished = path.with_name(path.name + ".part")
-    result.to_netcdf(str(unfinished), engine="h5netcdf")
-    unfinished.replace(path)
-    return path
+    """Write a posterior to netCDF, which either version of ArviZ, xarray and other tools read.
+
+    The file is made in memory: HDF5 ends the process with a segmentation fault where the disk is full.
+    """
+    groups = {name: az.group(result, name) for name in az.group_names(result)}
+    content = xr.DataTree.from_dict(groups).to_netcdf(None, engine="h5netcdf")
+    return write_whole(path, cast(memoryview, content))
 
 
 def load_posterior(path: str | os.PathLike) -> Any:
     """Read a posterior that `save_posterior` wrote, into memory: the file may then be moved or deleted."""
-    if not Path(path).exists():
+    path = Path(path)
+    if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
-    found = az.az.from_netcdf(str(path), engine="h5netcdf")
-    groups = {name: az.group(found, name).load() for name in az.group_names(found)}
-    found.close()
+    try:
+        # not by its path: xarray keeps open files, and would return a file that has been replaced since
+        with xr.open_datatree(io.BytesIO(path.read_bytes()), engine="h5netcdf") as found:
+            groups = {str(name): x.to_dataset().load() for name, x in found.children.items()}
+        if "posterior" not in groups or "constant_data" not in groups:
+            raise ValueError(f"it has the groups {sorted(groups)}")
+    except (OSError, ValueError, KeyError, RuntimeError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged, or no posterior of ours ({error}); sample it again (posterior --force)"
+        ) from error
     return az.assemble(groups)

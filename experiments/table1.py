@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ..models import Cohort
 from ..models.files import write_whole
 from .grid import BASELINES, STATES, Cell, Plan, run_cells
+from .outputs import write_csv, write_figure
 from .protocol import Errors, paired_p
 
 PAPER = {  # Table 1 of Liu and Hauskrecht (2013)
@@ -168,13 +169,13 @@ def write_table1(table: Table1, folder: str | Path) -> list[Path]:
     """Write table1.csv, cells.csv, table1.txt, and a figure for each training size; return the files."""
     folder = Path(folder)
     files = [folder / name for name in ("table1.csv", "cells.csv", "table1.txt")]
-    table.amae().to_csv(files[0], index_label="method")
-    table.long().drop(columns="seconds").to_csv(files[1], index=False)
+    write_csv(files[0], table.amae(), index_label="method")
+    write_csv(files[1], table.long().drop(columns="seconds"), index=False)
     write_whole(files[2], table.text() + "\n")
     for k, size in enumerate(table.plan.sizes, 1):
         figure = table.figure(size)
         files.append(folder / f"figure{k}.png")
-        figure.savefig(files[-1], dpi=150)
+        write_figure(files[-1], figure, dpi=150)
         plt.close(figure)
     return files
 

@@ -58,13 +58,16 @@ class Constraints:
     def __post_init__(self):
         for argument, known in (("hold", LDSParams._fields), ("diagonal", COVARIANCES)):
             names = getattr(self, argument)
-            names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))
+            try:
+                names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))
+            except TypeError:
+                raise TypeError(f"{argument} is {names!r}; give names of parameters") from None
             for name in names:
                 if name not in known:
                     raise ValueError(f"{argument} names {name!r}; it may name {', '.join(known)}")
             object.__setattr__(self, argument, names)
         for name, value, known in (("Q", self.Q, _Q), ("C", self.C, _C)):
-            if value not in known:
+            if not isinstance(value, str) or value not in known:
                 raise ValueError(
                     f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}"
                 )

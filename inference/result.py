@@ -19,7 +19,10 @@ class Stop(Enum):
         "stopped after max_iter = {max_iter} iterations, optimality conditions at {residual:.1e}"
     )
     INTERRUPTED = "interrupted; this is what was reached"
-    NOT_FINITE = "the objective is not finite"
+    NOT_FINITE = (
+        "stopped: the next step would not be finite, or would lower the objective, a breakdown of arithmetic; this is "
+        "the last point before it, optimality conditions at {residual:.1e}"
+    )
     DRIFT = "stopped: the scales of single states drift apart, see warnings; optimality conditions at {residual:.1e}"
 
     def text(self, *, residual: float, tol: float, max_iter: int) -> str:

@@ -12,8 +12,11 @@ import jax
 import numpy as np
 
 
-def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
-    """Write a file under another name, then rename it: an interruption leaves an earlier file as it was."""
+def write_whole(path: str | os.PathLike, content: bytes | memoryview | str) -> Path:
+    """Write a file under another name, then rename it: an interruption or a full disk leaves an earlier file as it was.
+
+    The file has the permissions that the user's umask leaves.
+    """
     path = Path(path)
     # Not a file of tempfile: those only their owner may read.
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
@@ -23,9 +26,24 @@ def write_whole(path: str | os.PathLike, content: bytes | str) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+    except OSError as error:
+        raise type(error)(
+            error.errno, f"{error.strerror}: nothing was written, and what was there is unchanged", str(path)
+        ) from error  # fmt: skip
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def read_json(path: Path, advice: str) -> dict[str, Any]:
+    """Return what a JSON file of ours holds; raise an error that names the file and what to do if it is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error}); {advice}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{str(path)!r} is damaged (no JSON object); {advice}")
+    return found
 
 
 def fingerprint(*arrays: Any) -> str:
@@ -45,7 +63,8 @@ def run_folder(folder: str | os.PathLike, run: Mapping[str, Any]) -> Path:
     file, text = folder / "run.json", json.dumps(run, indent=1)
     if not file.exists():
         write_whole(file, text)
-    before, now = json.loads(file.read_text()), json.loads(text)
+    before = read_json(file, f"give another folder, or delete {str(folder)!r} (--force)")
+    now = json.loads(text)
     other = [name for name, value in now.items() if before.get(name) != value]
     if other:
         raise ValueError(

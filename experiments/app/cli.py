@@ -1,6 +1,5 @@
 """The command line: `sparse-lds demo`, `fit`, `path`, `posterior`, `compare`, `forecast`, `table1`."""
 
-import functools
 import os
 import sys
 from importlib.metadata import version
@@ -9,15 +8,21 @@ from typing import Annotated
 
 import typer
 
+from .guard import told
 from .options import DataOptions, reads_data
+from .runs import interrupted, staged
 from .workspace import (
     AFTER_A_FIT,
+    OF_A_COMPARISON,
+    OF_A_FIT,
+    anonymous,
     bin_cohort,
     check_free,
     folder_for,
     from_folder,
     load_cohort,
     remove,
+    save_key,
     save_source,
     say,
     set_up,
@@ -70,7 +75,7 @@ Priors = Annotated[
 Iterations = Annotated[int, typer.Option("--max-iter", min=1, help="iterations of the fit")]
 Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
 Starts = Annotated[int, typer.Option(help="starting points of the fit")]
-Seed = Annotated[int, typer.Option(help="of everything random")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="of everything random")]
 Draws = Annotated[int, typer.Option(help="draws of each chain")]
 Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
 Chains = Annotated[int, typer.Option(help="chains")]
@@ -90,23 +95,6 @@ def common(
     ] = False,
 ) -> None:
     """Sparse linear dynamical systems: a MAP fit with exact zeros, and the posterior that judges them."""
-
-
-def told(command):
-    """Return the command with its errors as one line and an exit code: 2 for what the user can mend, 130 for Ctrl-C."""
-
-    @functools.wraps(command)
-    def run(*args, **kwargs):
-        try:
-            return command(*args, **kwargs)
-        except KeyboardInterrupt:
-            print("sparse-lds: interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            print(f"sparse-lds: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
-
-    return run
 
 
 def _beta(text: str) -> float | None:
@@ -141,21 +129,27 @@ def fit(
     if levels and states is not None:
         raise ValueError(f"--levels is given, and --states {states} besides; give one of them")
     model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
-    check_free(out, force, "fit.json", *AFTER_A_FIT)
+    force = force or interrupted(out)
+    check_free(out, force, *OF_A_FIT, *AFTER_A_FIT)
     binned = load_cohort(data, options)
     folder = folder_for(out)
-    remove(folder, *AFTER_A_FIT)
-    fit_job(
-        binned.cohort.standardize(),
-        folder,
-        model,
-        starts=starts,
-        seed=seed,
-        max_iter=max_iter,
-        say=say,
-        progress=_progress(),
-    )
-    save_source(folder, data, options, binned.cohort)
+    check_free(out, force, *OF_A_FIT, *AFTER_A_FIT)  # now that no other command is at work there
+    ids = binned.cohort.ids
+    binned = anonymous(binned) if options.anonymous else binned
+    with staged(folder, (*OF_A_FIT, *AFTER_A_FIT), say) as part:
+        fit_job(
+            binned.cohort.standardize(),
+            part,
+            model,
+            starts=starts,
+            seed=seed,
+            max_iter=max_iter,
+            say=say,
+            progress=_progress(),
+        )
+        if options.anonymous:
+            save_key(folder, data, ids)
+        save_source(part, data, options, binned.cohort)
     say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
 
 
@@ -179,6 +173,7 @@ def path(
     check_free(out, force, "path.csv")
     binned = load_cohort(data, options)
     folder = folder_for(out)
+    check_free(out, force, "path.csv")
     path_job(binned.cohort.standardize(), folder, model, betas, say=say, progress=_progress())
     say(f"wrote {folder}/path.csv, path.png")
 
@@ -195,8 +190,8 @@ def posterior(
     """
     from .jobs import posterior_job
 
-    check_free(folder, force, "posterior.nc", other="")
     binned, found = from_folder(folder)
+    check_free(folder, force, "posterior.nc", other="")
     if force:
         remove(folder, *AFTER_A_FIT)
     posterior_job(
@@ -220,14 +215,15 @@ def compare(
     from ..saving import load_posterior
     from .jobs import compare_job
 
-    check_free(folder, force, "comparison.csv", "report.html", other="")
     binned, found = from_folder(folder)
+    check_free(folder, force, "report.html", other="")
     file = folder / "posterior.nc"
     if not file.exists():
         raise FileNotFoundError(
             f"{str(folder)!r} holds no posterior; run sparse-lds posterior {folder} first"
         )
     draws = load_posterior(file)
+    remove(folder, *OF_A_COMPARISON)
     title = "MAP against posterior"
     compare_job(binned, folder, found, draws, epsilon=epsilon, seed=seed, say=say, title=title)
     say(f"wrote {folder}/report.html, comparison.csv, confusion.csv and figures")
@@ -248,8 +244,8 @@ def forecast(
     from ..saving import load_posterior
     from .jobs import forecast_job
 
-    check_free(folder, force, "forecast.csv", other="")
     binned, found = from_folder(folder)
+    check_free(folder, force, "forecast.csv", other="")
     file = folder / "posterior.nc"
     draws = load_posterior(file) if file.exists() else None
     forecast_job(binned, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
@@ -279,7 +275,16 @@ def table1(
     options = options._replace(gaps=options.gaps or "interpolate")
     folder = folder_for(out)
     if force:
-        remove(folder, "cells", "run.json", "table1.csv", "table1.txt", "cells.csv")
+        remove(
+            folder,
+            "cells",
+            "run.json",
+            "table1.csv",
+            "table1.txt",
+            "cells.csv",
+            "figure1.png",
+            "figure2.png",
+        )
     if data == "synthetic":
         binned = bin_cohort(labs_from_frame(synthetic_labs().frame), options)
     else:
@@ -319,9 +324,10 @@ def demo(
     """
     from .demo import run_demo
 
-    check_free(out, force, "fit.json", *AFTER_A_FIT)
+    check_free(out, force, *OF_A_FIT, *AFTER_A_FIT)
     folder = folder_for(out)
-    remove(folder, *AFTER_A_FIT)
+    check_free(out, force, *OF_A_FIT, *AFTER_A_FIT)
+    remove(folder, "source.json", *OF_A_FIT, *AFTER_A_FIT)
     run_demo(
         folder, patients=patients, n_states=states, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say,
         progress=_progress(),

@@ -20,6 +20,7 @@ from ...inference import (
 from ...inference.selection.held_out import rule_named
 from ...models import Cohort, LDSParams, save_params, variance_parts
 from ...models.files import write_whole
+from ..outputs import write_csv
 from ..saving import save_fit
 from ..skill import Skill, skill
 
@@ -87,7 +88,7 @@ def fit_job(
             max_iter=max_iter, progress=progress, **model.options,
         )  # fmt: skip
     else:
-        found.table.to_csv(folder / "selection.csv", index=False)
+        write_csv(folder / "selection.csv", found.table, index=False)
         shown = skill(cohort, found)
         _write_skill(shown, folder)
         fit = _finished(cohort, found, starts, seed, max_iter, progress, model.options)
@@ -203,7 +204,7 @@ def _named(found: Selection, rule: str) -> str:
 
 def _write_skill(shown: Skill, folder: Path) -> None:
     """Write skill.csv and skill.txt."""
-    shown.table.to_csv(folder / "skill.csv", index_label="forecaster")
+    write_csv(folder / "skill.csv", shown.table, index_label="forecaster")
     write_whole(folder / "skill.txt", str(shown) + "\n")
 
 
@@ -212,10 +213,9 @@ def _write_fit(fit: FitResult, cohort: Cohort, folder: Path) -> None:
     save_fit(folder / "fit.json", fit)
     save_params(folder / "params.json", LDSParams(*(np.asarray(x) for x in fit.params)))
     names = state_names(fit, cohort)
-    pd.DataFrame(np.asarray(fit.moving.A), names, names).to_csv(
-        folder / "A.csv", index_label="to \\ from"
-    )
-    variance_table(fit, cohort).to_csv(folder / "variance.csv", index_label="test")
+    A = pd.DataFrame(np.asarray(fit.moving.A), names, names)
+    write_csv(folder / "A.csv", A, index_label="to \\ from")
+    write_csv(folder / "variance.csv", variance_table(fit, cohort), index_label="test")
 
 
 def state_names(fit: FitResult, cohort: Cohort) -> list[str]:

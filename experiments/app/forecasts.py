@@ -11,6 +11,10 @@ from ...inference import FitResult, posterior_forecast
 from ...models import Cohort, forecast
 from ..labs import Binned
 
+_MOST_ROWS = 5_000_000  # of a table of forecasts
+_DRAWS = 400  # of the posterior
+_MOST_DRAWN = 1e9  # numbers in the draws of all forecasts: 8 GB
+
 
 def forecast_table(
     binned: Binned, fit: FitResult, posterior: Any | None, horizon: int, prob: float, seed: int
@@ -21,6 +25,7 @@ def forecast_table(
     `time` that of the bin that is forecast.
     """
     cohort = binned.cohort
+    _check_size(cohort, horizon, posterior is not None)
     tail = (1 - prob) / 2
     levels = np.array([0.5, tail, 1 - tail])
     if posterior is None:
@@ -34,6 +39,17 @@ def forecast_table(
     times |= _times(cohort, horizon)
     values = {name: _rounded(x) for name, x in zip(("median", "low", "high"), found, strict=True)}
     return pd.DataFrame(times | values, index=index)
+
+
+def _check_size(cohort: Cohort, horizon: int, drawn: bool) -> None:
+    """Raise if the table of forecasts would be too large to be of use, or its draws too many for the memory."""
+    a_step = len(cohort) * cohort.n_channels
+    most = int(min(_MOST_ROWS, _MOST_DRAWN / _DRAWS if drawn else _MOST_ROWS)) // a_step
+    if horizon > most:
+        raise ValueError(
+            f"horizon is {horizon}: the table would have {horizon * a_step:.3g} rows; give --horizon {max(most, 1)} at "
+            f"most{'' if most else ', and fewer patients'}"
+        )
 
 
 def _quantiles_of_fit(
@@ -50,7 +66,8 @@ def _quantiles_of_draws(
     posterior: Any, cohort: Cohort, horizon: int, levels: np.ndarray, seed: int
 ) -> np.ndarray:
     """Return quantiles (levels, N, horizon, d) of the posterior's draws in units."""
-    ahead = posterior_forecast(jax.random.key(seed), posterior, cohort, horizon)
+    key = jax.random.key(seed)
+    ahead = posterior_forecast(key, posterior, cohort, horizon, num_draws=_DRAWS)
     return np.quantile(np.asarray(cohort.to_units(ahead.draws)), levels, axis=0)
 
 

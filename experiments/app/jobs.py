@@ -31,6 +31,7 @@ from ..figures import (
     plot_transition,
 )
 from ..labs import Binned
+from ..outputs import write_csv, write_figure
 from ..saving import save_posterior
 from .fitting import Model, Say, state_names, variance_table
 from .forecasts import forecast_table
@@ -44,8 +45,8 @@ def path_job(cohort: Cohort, folder: Path, model: Model, n_betas: int, *, say: S
         cohort, wanted.n_states, wanted.prior, n_betas=n_betas, constraints=wanted.constraints, progress=progress,
         **model.options,
     )  # fmt: skip
-    path.table().to_csv(folder / "path.csv", index=False)
-    plot_path(path).savefig(folder / "path.png", dpi=150)
+    write_figure(folder / "path.png", plot_path(path), dpi=150)
+    write_csv(folder / "path.csv", path.table(), index=False)
     say(path.table().to_string(index=False, float_format=lambda x: f"{x:.4g}"))
     return path
 
@@ -86,8 +87,8 @@ def compare_job(
     cohort = binned.cohort
     states = state_names(fit, cohort)
     comparison = compare_map_posterior(fit, posterior, epsilon=epsilon, names=states)
-    comparison.table.to_csv(folder / "comparison.csv")
-    comparison.confusion.to_csv(folder / "confusion.csv", index_label="rule")
+    write_csv(folder / "comparison.csv", comparison.table)
+    write_csv(folder / "confusion.csv", comparison.confusion, index_label="rule")
     say(str(comparison))
     report = Report(title)
     _add_skill(report, folder)
@@ -194,7 +195,7 @@ def forecast_job(
     if posterior is not None:
         check_belongs(fit, posterior)
     table = forecast_table(binned, fit, posterior, horizon, prob, seed)
-    table.to_csv(folder / "forecast.csv")
+    write_csv(folder / "forecast.csv", table)
     ahead = f"{horizon} step{'s' * (horizon > 1)} of {binned.step} ahead"
     say(f"forecasts of {len(binned.cohort)} ids, {ahead}, {prob:.0%} intervals")
     return table

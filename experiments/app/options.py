@@ -22,6 +22,13 @@ class DataOptions(NamedTuple):
     time_unit: Annotated[
         str, _option(help="what times count that are numbers: s, min, h, d, w, mo or y")
     ] = "h"
+    any_times: Annotated[
+        bool, _option("--any-times", help="allow times that look wrong: too far apart, or too few")
+    ] = False
+    decimal: Annotated[str, _option(help="mark before decimals: . or ,")] = "."
+    thousands: Annotated[
+        str, _option(help="mark between thousands, such as , or .", show_default="none")
+    ] = ""
     test: Annotated[str, _option("--test", help="column of the test's name")] = "test"
     value: Annotated[str, _option("--value", help="column of the value")] = "value"
     tests: Annotated[str, _option(help="tests to keep, with commas; itemid=name for MIMIC")] = ""
@@ -40,6 +47,10 @@ class DataOptions(NamedTuple):
             show_default="missing; for table1 interpolate",
         ),
     ] = None
+    anonymous: Annotated[
+        bool,
+        _option("--anonymous", help="numbers for ids in all results; a key file beside the folder"),
+    ] = False
     hours: Annotated[float | None, _option(help="--step in hours, its old name", hidden=True)] = (
         None
     )

@@ -5,12 +5,15 @@ JAX, and modules that need it, are imported where they are used, so that `--help
 
 import json
 import os
-import shutil
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from . import runs
+from .guard import claim
 from .options import DataOptions
 
 _begin = time.perf_counter()
@@ -30,6 +33,7 @@ def set_up() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["text.parse_math"] = False  # a test may be called "$K$"
     warnings.showwarning = lambda message, *args, **kwargs: say(f"warning: {message}")
     jax.config.update("jax_enable_x64", True)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -53,32 +57,34 @@ def check_free(out: Path, force: bool, *names: str, other: str = "give another -
 
 
 def folder_for(out: Path) -> Path:
-    """Make the folder, and return it; raise if it cannot be written."""
+    """Make the folder, lock it for this command, and return it; raise if it cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"cannot make the folder {str(out)!r}: {error.strerror}") from None
     if not os.access(out, os.W_OK):
         raise PermissionError(f"the folder {str(out)!r} cannot be written")
+    claim(out)
     return out
 
 
+# what a fit writes
+OF_A_FIT = (
+    "fit.json", "params.json", "A.csv", "variance.csv", "selection.csv", "skill.csv", "skill.txt",
+)  # fmt: skip
+# what `compare` writes, the report last
+OF_A_COMPARISON = (
+    "comparison.csv", "confusion.csv", "transition.png", "forest.png", "eigenvalues.png", "forecast.png", "report.html",
+)  # fmt: skip
 # results that later commands make from a fit
 AFTER_A_FIT = (
-    "selection.csv", "skill.csv", "skill.txt", "variance.csv",
-    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
-    "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
+    "posterior_parts", "posterior.nc", "verdict.txt", "forecast.csv", *OF_A_COMPARISON,
 )  # fmt: skip
 
 
 def remove(folder: Path, *names: str) -> None:
-    """Remove results of ours by name: never a folder that a user may have put other things in."""
-    there = [name for name in names if (folder / name).exists()]
-    for name in there:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
-        else:
-            (folder / name).unlink()
+    """Remove results of ours by name, and say so."""
+    there = runs.remove(folder, *names)
     if there:
         say(f"removed what was made of earlier results: {', '.join(there)}")
 
@@ -90,8 +96,9 @@ def load_cohort(data: Path, options: DataOptions):
     wanted: Any = _names(options.tests) or None
     if wanted and all("=" in t for t in wanted):
         wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
-    columns = {name: getattr(options, name) for name in ("id", "time", "test", "value")}
-    labs = read_labs(data, kind=options.kind, tests=wanted, time_unit=options.time_unit, **columns)
+    given = ("kind", "id", "time", "test", "value", "time_unit", "decimal", "thousands")
+    same = {name: getattr(options, name) for name in (*given, "any_times")}
+    labs = read_labs(data, tests=wanted, **same)
     return bin_cohort(labs, options)
 
 
@@ -99,12 +106,15 @@ def bin_cohort(labs, options: DataOptions):
     """Return the cohort of lab results, with the logarithms asked for, and print how much was kept and dropped."""
     from ..labs import bin_labs
 
+    for line in labs.log:  # before binning, which may fail for what was dropped
+        say(line)
     binned = bin_labs(
         labs,
         step=options.step,
         hours=options.hours,
         min_panels=options.panels,
         gaps=options.gaps or "missing",
+        any_times=options.any_times,
     )
     names = list(labs.tests) if options.log.strip() == "all" else _names(options.log)
     for name in names:
@@ -116,7 +126,7 @@ def bin_cohort(labs, options: DataOptions):
             f"logarithms are taken of {', '.join(names)}: their forecasts are medians, and positive"
         )
         binned = binned._replace(cohort=binned.cohort.log(names), log=(*binned.log, line))
-    for line in binned.log:
+    for line in binned.log[len(labs.log) :]:
         say(line)
     return binned
 
@@ -127,29 +137,84 @@ def _names(text: str) -> list[str]:
 
 
 def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
-    """Write how the data were read, so that later commands on the folder read them again in the same way."""
-    from ...models.files import fingerprint, write_whole
+    """Write how the data were read, so that later commands on the folder read them again in the same way.
+
+    It comes after all other files of a fit, which it lists: see runs.py.
+    """
+    from ...models.files import fingerprint
 
     plain = {"data": str(data.absolute()), **options._asdict()}
-    found = {"options": plain, "cohort": fingerprint(cohort)}
-    write_whole(out / "source.json", json.dumps(found, indent=1))
+    if options.anonymous:
+        plain["data"] = ""  # it is in the key file
+    runs.describe(out, {"options": plain, "cohort": fingerprint(cohort)})
 
 
 def from_folder(folder: Path):
-    """Return the data of an earlier `fit`, standardised, and the fit; raise if the data have changed."""
+    """Return the data of an earlier `fit`, standardised, and the fit; raise if data or files have changed."""
     from ...models.files import fingerprint
     from ..saving import load_fit
 
-    source = folder / "source.json"
-    if not source.exists():
-        raise FileNotFoundError(
-            f"{str(folder)!r} holds no fit; run sparse-lds fit first, with --out {folder}"
-        )
-    found = json.loads(source.read_text())
-    data = Path(found["options"].pop("data"))
-    binned = load_cohort(data, DataOptions(**found["options"]))
+    if folder.is_dir():
+        claim(folder)
+    found = runs.described(folder)
+    data, options = _source(folder, found["options"])
+    fit = load_fit(folder / "fit.json")
+    binned = load_cohort(data, options)
     if fingerprint(binned.cohort) != found["cohort"]:
         raise ValueError(
             f"{str(data)!r} has changed since the fit in {str(folder)!r}; fit it again, in another --out"
         )
-    return binned._replace(cohort=binned.cohort.standardize()), load_fit(folder / "fit.json")
+    binned = anonymous(binned) if options.anonymous else binned
+    return binned._replace(cohort=binned.cohort.standardize()), fit
+
+
+def _source(folder: Path, options: Any) -> tuple[Path, DataOptions]:
+    """Return the file of the data and how it was read; raise if source.json does not say so."""
+    try:
+        data = options.pop("data")
+        found = DataOptions(**options)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{str(folder / runs.SOURCE)!r} is damaged, or of another version ({error}); "
+            f"fit again, with --out {folder} --force"
+        ) from None
+    if not found.anonymous:
+        return Path(data), found
+    from ...models.files import read_json
+
+    if not key_file(folder).exists():
+        raise FileNotFoundError(
+            f"the results in {str(folder)!r} are anonymous, and their key {str(key_file(folder))!r} is not here"
+        )
+    return Path(read_json(key_file(folder), "fit again").get("data", "")), found
+
+
+def key_file(folder: Path) -> Path:
+    """Return the file that says whose results anonymous ones are: beside their folder, never in it."""
+    folder = folder.resolve()
+    return folder.with_name(f"{folder.name}.key.json")
+
+
+def save_key(folder: Path, data: Path, ids: Sequence[Any]) -> None:
+    """Write the key of anonymous results, which only its owner may read: the file of the data, and all ids."""
+    from ...models.files import write_whole
+
+    numbered = zip(_numbers(len(ids)), ids, strict=True)
+    content = {"data": str(data.absolute()), "ids": {new: str(i) for new, i in numbered}}
+    before = os.umask(0o077)
+    try:
+        write_whole(key_file(folder), json.dumps(content, indent=1))
+    finally:
+        os.umask(before)
+
+
+def anonymous(binned):
+    """Return the cohort with numbers in place of ids, in their order."""
+    cohort = binned.cohort
+    labels = replace(cohort.labels, ids=_numbers(len(cohort)))
+    return binned._replace(cohort=replace(cohort, labels=labels))
+
+
+def _numbers(n: int) -> tuple[str, ...]:
+    """Return new ids: P1, P2, …"""
+    return tuple(f"P{k}" for k in range(1, n + 1))

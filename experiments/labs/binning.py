@@ -11,7 +11,14 @@ import numpy as np
 from ...models import Cohort
 from .durations import Duration, duration
 from .gathering import Labs
-from .spacing import advice_on_step, check_size, too_few_panels
+from .spacing import (
+    advice_on_step,
+    check_filled,
+    check_length,
+    check_size,
+    share_filled,
+    too_few_panels,
+)
 
 
 class Binned(NamedTuple):
@@ -34,6 +41,7 @@ def bin_labs(
     hours: float | None = None,
     min_panels: int = 10,
     gaps: str = "interpolate",
+    any_times: bool = False,
 ) -> Binned:
     """Bin lab results into panels on a regular grid, and keep the patients with enough of them.
 
@@ -41,7 +49,8 @@ def bin_labs(
     duration such as "8h" (the default), "30min", "1d", "2w" or "1y", or a number of hours; `hours` is its old name.
     A panel is a bin with all tests, and a patient needs `min_panels` of them. `gaps="interpolate"` fills between the
     first and the last panel by straight lines, as the paper does; `gaps="missing"` leaves cells without a value
-    missing, from the first value to the last. The cohort's labels have the time of each sequence's first bin.
+    missing, from the first value to the last. A grid of which less than a thousandth has a value is an error, unless
+    `any_times`. The cohort's labels have the time of each sequence's first bin.
     """
     if step is not None and hours is not None:
         raise ValueError(f"step is {step!r} and hours is {hours!r}: give one of them, step")
@@ -56,6 +65,9 @@ def bin_labs(
     enough = _patients_with_panels(bins, labs, min_panels, width)
     kept = enough[bins.patient]
     check_size(bins.patient[kept], bins.at[kept], len(labs.tests), width, labs.clock)
+    filled = share_filled(bins.patient[kept], bins.at[kept])
+    if not any_times:
+        check_filled(filled, bins.patient[kept], bins.at[kept], width, labs.clock)
     bounds = np.searchsorted(bins.patient, np.arange(len(labs.ids) + 1))
     sequences, measured, starts = [], [], []
     for p in np.flatnonzero(enough):
@@ -69,6 +81,7 @@ def bin_labs(
         f"{int(bins.full.sum())} of them full panels",
         f"{int(enough.sum())} of {len(enough)} ids have at least {min_panels} panels; "
         f"{int((~enough).sum())} are dropped",
+        f"{_percent(filled)} of the bins from a patient's first value to the last have a value",
         *_log_of_cells(bins, enough, measured, gaps),
         *_log_of_step(bins, enough, measured, width, labs),
     )
@@ -99,7 +112,9 @@ def _bins_of_values(labs: Labs, hours: float) -> _Bins:
     """Return the mean of the values within every bin, test by test."""
     first = np.full(len(labs.ids), np.inf)
     np.minimum.at(first, labs.patient, labs.hours)
-    since = (labs.hours - first[labs.patient]) / hours
+    with np.errstate(over="ignore"):
+        since = (labs.hours - first[labs.patient]) / hours
+    check_length(float(since.max()), hours, labs.clock)
     at = np.floor(since + 1e-9).astype(np.int64)  # 8.2 - 0.2 is 7.999…
     order = np.lexsort((at, labs.patient))
     patient, at = labs.patient[order], at[order]
@@ -118,7 +133,9 @@ def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int, width: Durat
     n_panels = np.bincount(bins.patient, bins.full, minlength=len(labs.ids))
     enough = n_panels >= min_panels
     if not enough.any():
-        raise ValueError(too_few_panels(n_panels, min_panels, labs.tests, width))
+        dropped = [line.strip() for line in labs.log if line.startswith("  dropped")]
+        told = f" (while reading: {'; '.join(dropped)})" if dropped else ""
+        raise ValueError(too_few_panels(n_panels, min_panels, labs.tests, width) + told)
     return enough
 
 
@@ -166,6 +183,11 @@ def _log_of_step(
     if _share_not_measured(measured) <= 0.8:
         return []
     return advice_on_step(bins.patient[panels], bins.at[panels], width, labs.clock)
+
+
+def _percent(share: float) -> str:
+    """Return a share as text, with more digits where it is small."""
+    return f"{share:.0%}" if share > 0.1 else f"{100 * share:.2g}%"
 
 
 def _share_not_measured(measured: list[np.ndarray]) -> float:

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 from .durations import unit_name
-from .times import Clock, to_hours
+from .numbers import PLAIN, Marks
+from .times import Clock, check_times, to_hours, understood
 
 _NOT_NUMBERS = "that are not numbers"  # a reason to drop values
 
@@ -32,10 +33,18 @@ class LabGatherer:
     """A gatherer of lab results from the chunks of one table, which counts the values that are dropped.
 
     Call one of `add_long`, `add_wide` and `add_mimic` for every chunk, and `finish` after the last. `tests` names the
-    tests to keep, in the order of the channels; None keeps all of them. `unit` is what times count that are numbers.
+    tests to keep, in the order of the channels; None keeps all of them. `unit` is what times count that are numbers,
+    `marks` how numbers are written; `any_times` takes times that cannot be right.
     """
 
-    def __init__(self, tests: list[str] | None, unit: str = "h"):
+    def __init__(
+        self,
+        tests: list[str] | None,
+        unit: str = "h",
+        marks: Marks = PLAIN,
+        any_times: bool = False,
+    ):
+        self.marks, self.any_times = marks.check(), any_times
         self.tests = list(tests or [])
         self.tests_are_given = tests is not None
         self.index_of_id: dict[Any, int] = {}
@@ -83,9 +92,9 @@ class LabGatherer:
         admitted = frame[columns["hadm_id"]].notna()
         self._drop("without an admission", (~admitted).sum())
         frame = frame[admitted]
-        number = _to_numbers(frame[columns["valuenum"]])
+        number = self.marks.numbers(frame[columns["valuenum"]])
         if "value" in columns:  # its text may be a number where valuenum is empty
-            number = number.fillna(_to_numbers(frame[columns["value"]]))
+            number = number.fillna(self.marks.numbers(frame[columns["value"]]))
             self._drop_texts(frame[columns["value"]][number.isna()])
             frame, number = frame[number.notna()], number[number.notna()]
         names = frame[columns["itemid"]].map(dict(items))
@@ -101,15 +110,16 @@ class LabGatherer:
         """
         joined = [np.concatenate(x) for x in zip(*self.parts, strict=True)] if self.parts else []
         if not joined or not len(joined[0]):
-            lost = ", ".join(f"{n} {why}" for why, n in self.dropped.items()) or "no rows"
-            lost += f" ({_quoted(self.other_tests)})" if self.other_tests else ""
-            raise ValueError(f"nothing is left of {name}: {lost}")
+            raise ValueError(f"nothing is left of {name}: {self._lost() or 'no rows'}")
         patient, test, hours, value = joined
-        log = self._log(name, kind, len(value))
+        if not self.any_times:
+            check_times(hours, self.clock)
+        log = [*self._log(name, kind, len(value)), f"  {understood(hours, self.clock)}"]
         empty = [t for k, t in enumerate(self.tests) if not (test == k).any()]
         if empty and self.tests_are_given:
             has = f"; it has also {_quoted(self.other_tests)}" if self.other_tests else ""
-            raise ValueError(f"{name} has no value of test {empty[0]!r}{has}")
+            lost = f" (dropped: {self._lost()})" if self.dropped else ""
+            raise ValueError(f"{name} has no value of test {empty[0]!r}{has}{lost}")
         tests = self.tests
         if empty:  # tests with text only, which become no channels
             log += [f"  dropped test {t}, which has no number" for t in empty]
@@ -119,6 +129,13 @@ class LabGatherer:
         ids = np.array(list(self.index_of_id), dtype=object)
         return Labs(ids, tuple(tests), patient, test, hours, value, tuple(log), self.clock)
 
+    def _lost(self) -> str:
+        """Return how many values were dropped and why, in one line."""
+        lost = ", ".join(f"{n} {why}" for why, n in self.dropped.items())
+        lost += f" ({_quoted(self.other_tests)})" if self.other_tests else ""
+        advice = self.marks.advice(self.texts)
+        return f"{lost}; {advice}" if advice else lost
+
     def _add(self, ids: Any, times: Any, test: np.ndarray, value: Any) -> None:
         """Keep the rows that have an id, a number and a time, and count the others; `test` is an index."""
         if not len(ids):
@@ -127,12 +144,12 @@ class LabGatherer:
             raise ValueError(
                 "there are more than 127 tests: is that the right column? If so, name those to keep in tests"
             )
-        number = np.asarray(_to_numbers(value), float)
+        number = np.asarray(self.marks.numbers(value), float)
         known = ids.notna().to_numpy()
         numeric = np.isfinite(number)
         self._drop("without an id", (~known).sum())
         self._drop_texts(value[known & ~numeric])
-        hours, self.clock = to_hours(times, self.clock)
+        hours, self.clock = to_hours(times, self.clock, self.marks)
         dated = np.isfinite(hours)
         self._drop("without a time", (known & numeric & ~dated).sum())
         keep = known & numeric & dated
@@ -177,6 +194,8 @@ class LabGatherer:
         for why, n in self.dropped.items():
             examples = f" ({_quoted(self.texts, 4)})" if why == _NOT_NUMBERS else ""
             log.append(f"  dropped {n} values {why}{examples}")
+        advice = self.marks.advice(self.texts)
+        log += [f"  {advice}"] if advice else []
         if self.clock.day_first is not None:
             first = "day" if self.clock.day_first else "month"
             log.append(f"  dates are read with the {first} first")
@@ -188,11 +207,6 @@ class LabGatherer:
                 counts = ", ".join(f"{unit} ({n})" for unit, n in units.items())
                 log.append(f"  {test} has units {counts}")
         return log
-
-
-def _to_numbers(values: Any) -> Any:
-    """Return values as numbers, NaN where a value is not a number."""
-    return pd.to_numeric(values, errors="coerce")
 
 
 def _quoted(names: set[str], n: int = 12) -> str:

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from . import durations
-from .files import column_names, read_chunks
+from .files import check_columns, column_names, read_chunks, separator
 from .gathering import LabGatherer, Labs
+from .numbers import Marks
 
 MIMIC_ITEMS = {51249: "MCHC", 51248: "MCH", 51250: "MCV"}
 _CHUNK = 500_000  # rows
 
+_Made = Callable[[list[str] | None], LabGatherer]  # a gatherer of tests
 Tests = Sequence[str] | Mapping[int, str] | None  # names to keep, or itemids and names; None: all
 
 
@@ -30,6 +32,9 @@ def read_labs(
     value: str = "value",
     tests: Tests = None,
     time_unit: str = "h",
+    decimal: str = ".",
+    thousands: str = "",
+    any_times: bool = False,
     chunk: int = _CHUNK,
 ) -> Labs:
     """Read lab results from a CSV (also .gz) or Parquet file.
@@ -43,7 +48,9 @@ def read_labs(
     - auto, the default, tells them apart by their columns.
 
     `time` is a timestamp, or a number of `time_unit`: hours (h) by default, or s, min, d, w, mo, y, where a year is
-    365.25 days. `tests` names the tests to keep, in the order of the channels; by default all of them. The file is read
+    365.25 days. Times that cannot be right (numbers of more than 200 years, timestamps 150 years apart) are an error,
+    unless `any_times`. `decimal` and `thousands` are the marks of numbers; columns may be separated by , ; | or tabs.
+    `tests` names the tests to keep, in the order of the channels; by default all of them. The file is read
     `chunk` rows at a time, and only values that are kept stay in memory.
     """
     path = Path(path)
@@ -52,28 +59,43 @@ def read_labs(
     if kind not in ("auto", "long", "wide", "mimic"):
         raise ValueError(f"kind is {kind!r}; it must be 'auto', 'long', 'wide' or 'mimic'")
     unit = durations.time_unit("time_unit", time_unit)
+    marks = Marks(decimal, thousands).check()
     columns = column_names(path)
+    gatherer = partial(LabGatherer, unit=unit, marks=marks, any_times=any_times)
     if kind == "auto":
         kind = _kind_of_table(columns, test, value)
     if kind == "mimic":
-        layout = _mimic_layout(path.name, columns, tests, unit)
+        layout = _mimic_layout(path.name, columns, tests, gatherer)
     elif kind == "long":
-        layout = _long_layout(path.name, columns, (id, time, test, value), tests, unit)
+        layout = _long_layout(path.name, columns, (id, time, test, value), tests, gatherer)
     else:
-        layout = _wide_layout(path.name, columns, (id, time), tests, unit)
-    for frame in read_chunks(path, layout.columns, chunk, layout.text):
+        layout = _wide_layout(path.name, columns, (id, time), tests, gatherer)
+    all_text = marks != Marks()  # pandas would read 1.234 as a number where it means 1234
+    for frame in read_chunks(path, layout.columns, chunk, layout.text, all_text=all_text):
         layout.add(frame)
-    return layout.gatherer.finish(path.name, kind)
+    labs = layout.gatherer.finish(path.name, kind)
+    mark = separator(path)
+    return labs if mark == "," else labs._replace(log=(*labs.log, f"  columns end at {mark!r}"))
 
 
 def labs_from_frame(
-    frame: pd.DataFrame, *, id="id", time="time", test="test", value="value", time_unit="h"
+    frame: pd.DataFrame,
+    *,
+    id="id",
+    time="time",
+    test="test",
+    value="value",
+    time_unit="h",
+    any_times: bool = False,
 ) -> Labs:
     """Return the lab results of a table in memory with a row for each value; the arguments name its columns.
 
-    Times that are numbers count `time_unit`, see `read_labs`.
+    Times that are numbers count `time_unit`; see `read_labs` for that and for `any_times`.
     """
-    gatherer = LabGatherer(None, durations.time_unit("time_unit", time_unit))
+    check_columns("the table", list(frame.columns))
+    _require_columns("the table", list(frame.columns), (id, time, test, value))
+    unit = durations.time_unit("time_unit", time_unit)
+    gatherer = LabGatherer(None, unit, any_times=any_times)
     gatherer.add_long(frame, id, time, test, value)
     return gatherer.finish("the table", "long")
 
@@ -95,29 +117,29 @@ def _kind_of_table(columns: list[str], test: str, value: str) -> str:
 
 
 def _long_layout(
-    name: str, columns: list[str], named: tuple[str, str, str, str], tests: Tests, unit: str
+    name: str, columns: list[str], named: tuple[str, str, str, str], tests: Tests, made: _Made
 ) -> _Layout:
     """Return the layout of a table with a row for each value; `named` are its columns of ids, times, tests, values."""
     id, time, test, value = named
     _require_columns(name, columns, named)
-    gatherer = _gatherer_of(tests, unit)
+    gatherer = made(None if tests is None else [str(t) for t in tests])
     add = partial(gatherer.add_long, id=id, time=time, test=test, value=value)
     return _Layout([*named], [id, test], gatherer, add)
 
 
 def _wide_layout(
-    name: str, columns: list[str], named: tuple[str, str], tests: Tests, unit: str
+    name: str, columns: list[str], named: tuple[str, str], tests: Tests, made: _Made
 ) -> _Layout:
     """Return the layout of a table with a row for each panel; `named` are its columns of ids and times."""
     id, time = named
     _require_columns(name, columns, [id, time, *(tests or ())])
     measured = list(tests or [c for c in columns if c not in named])
-    gatherer = _gatherer_of(tests, unit)
+    gatherer = made(None if tests is None else [str(t) for t in tests])
     add = partial(gatherer.add_wide, id=id, time=time, measured=measured)
     return _Layout([id, time, *measured], [id], gatherer, add)
 
 
-def _mimic_layout(name: str, columns: list[str], tests: Tests, unit: str) -> _Layout:
+def _mimic_layout(name: str, columns: list[str], tests: Tests, made: _Made) -> _Layout:
     """Return the layout of MIMIC's `labevents`, whose columns are in upper case (III) or in lower case (IV)."""
     of_file = {c.lower(): c for c in columns}
     needed = {k: of_file.get(k, k) for k in ("hadm_id", "itemid", "charttime", "valuenum")}
@@ -126,19 +148,16 @@ def _mimic_layout(name: str, columns: list[str], tests: Tests, unit: str) -> _La
     if not isinstance(items, Mapping):
         raise ValueError("tests of a MIMIC table must map itemids to names, {51249: 'MCHC', …}")
     used = needed | {k: of_file[k] for k in ("value", "valueuom") if k in of_file}
-    gatherer = LabGatherer(list(dict.fromkeys(items.values())), unit)
+    gatherer = made(list(dict.fromkeys(items.values())))
     add = partial(gatherer.add_mimic, columns=used, items=items)
     return _Layout(list(used.values()), [], gatherer, add)
 
 
-def _gatherer_of(tests: Tests, unit: str) -> LabGatherer:
-    """Return a gatherer of these tests, or of all tests for None."""
-    return LabGatherer(None if tests is None else [str(t) for t in tests], unit)
-
-
 def _require_columns(name: str, columns: list[str], needed: Iterable[Any]) -> None:
     """Raise unless the table called `name` has all columns that are needed."""
+    needed = list(needed)
     absent = [c for c in needed if c not in columns]
+    check_columns(f"what is read of {name}", needed)
     if absent:
         raise ValueError(
             f"{name} has no column {absent[0]!r}; it has {', '.join(map(repr, columns))}"

@@ -7,6 +7,7 @@ import numpy as np
 from .durations import Duration, in_unit
 from .times import Clock
 
+_LEAST_FILLED = 1e-3  # of the bins between a patient's first and last value
 _MOST_CELLS = 2e8  # of a cohort, which is one padded array: 1.6 GB
 
 
@@ -59,6 +60,34 @@ def check_size(
         raise ValueError(
             f"step is {width}, and the longest patient has {longest} of them, {span}: a grid of {cells:.2g} cells in "
             f"all; are the times right{wrong}? If so, widen --step"
+        )
+
+
+def check_length(longest: float, hours: float, clock: Clock) -> None:
+    """Raise if a patient has more bins of `hours` than memory could hold."""
+    if not longest < _MOST_CELLS:
+        raise ValueError(
+            f"step is {in_unit(hours, None)}, and the longest patient has {longest:.3g} of them, more than "
+            f"{_MOST_CELLS:.0e}; are the times right? If so, widen --step"
+        )
+
+
+def share_filled(patient: np.ndarray, at: np.ndarray) -> float:
+    """Return the share of bins that hold a value; `patient` (B,) and `at` (B,) are those that do, in order."""
+    last = np.append(np.diff(patient) != 0, True)
+    first = np.append(True, last[:-1])
+    return len(at) / float((at[last] - at[first] + 1).sum())
+
+
+def check_filled(
+    share: float, patient: np.ndarray, at: np.ndarray, width: Duration, clock: Clock
+) -> None:
+    """Raise if next to no bin of the grid holds a value, which no model could learn from."""
+    if share < _LEAST_FILLED:
+        lines = advice_on_step(patient, at, width, clock)
+        advice = lines[0].partition(": ")[2] if lines else "widen --step"
+        raise ValueError(
+            f"step is {width}, and only {share:.2g} of the bins have a value; {advice}; or allow it with --any-times"
         )
 
 

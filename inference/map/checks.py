@@ -1,10 +1,13 @@
 """Checks of what a fit is asked for, and the warnings that come with its result."""
 
+from numbers import Real
+from typing import Any
+
 import numpy as np
 
 from ...models import Cohort, LDSParams
 from ...models.arguments import whole
-from ...models.linalg import least_correlation
+from ...models.linalg import least_correlation, sym
 from ..constraints import Constraints
 from ..result import FitResult
 
@@ -29,6 +32,52 @@ def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> No
         )
 
 
+def check_types(cohort: Any, init: Any, tol: Any) -> None:
+    """Raise unless the arguments of a fit are of the kinds that it takes."""
+    if not isinstance(cohort, Cohort):
+        raise TypeError(
+            f"cohort is a {type(cohort).__name__}; give a Cohort, such as Cohort.from_array(y) with y (N, T, d)"
+        )
+    if not (init is None or isinstance(init, str | LDSParams)):
+        raise TypeError(
+            f"init is a {type(init).__name__}; give an LDSParams, such as fit.params, or a method"
+        )
+    if isinstance(init, str) and init not in ("subspace", "pca", "random"):
+        raise ValueError(f"init is {init!r}; give 'subspace', 'pca', 'random' or an LDSParams")
+    if not isinstance(tol, Real) or not float(tol) >= 0:
+        raise ValueError(f"tol is {tol!r}; it must be a number, 0 or more")
+
+
+def warnings_of_floors(params: LDSParams, floors: Any, constraints: Constraints) -> tuple[str, ...]:
+    """Return a warning if the likelihood would have a covariance below its floor: there is no maximum in it.
+
+    `floors` are those of the fit (see mstep.py), in the basis of `params`.
+    """
+    found = []
+    for name in ("Q", "R", "V1"):
+        shape = constraints.covariance(name, params)
+        blocks = [shape.learned(np.asarray(getattr(x, name), float)) for x in (params, floors)]
+        if constraints.free(name) and any(map(_at_floor, *blocks)):
+            found.append(name)
+    if not found:
+        return ()
+    are = f"{' and '.join(found)} {'are at their floors' if found[1:] else 'is at its floor'}"
+    return (
+        f"{are}, a millionth of the variances at the start of the fit or less: the likelihood would have less still, "
+        "as for values that do not differ, or are calculated from others; priors='weak' keeps covariances away from 0",
+    )
+
+
+def _at_floor(S: np.ndarray, floor: np.ndarray) -> bool:
+    """Tell whether a covariance is within twice its floor in some direction, or has no variance at all."""
+    scale = np.sqrt(np.diagonal(floor))
+    if not (scale > 0).all() or not np.isfinite(S).all():
+        return True
+    half = np.linalg.cholesky(floor / np.outer(scale, scale))
+    white = np.linalg.solve(half, np.linalg.solve(half, S / np.outer(scale, scale)).T)
+    return bool(np.linalg.eigvalsh(sym(white))[0] < 2)
+
+
 def warnings_of(fit: FitResult, cohort: Cohort) -> tuple[str, ...]:
     """Return warnings about the result of a fit, which name channels and advise what was not done already."""
     found, params, constraints = [], fit.params, fit.constraints
@@ -48,10 +97,16 @@ def warnings_of(fit: FitResult, cohort: Cohort) -> tuple[str, ...]:
     radius = np.abs(np.linalg.eigvals(fit.moving.A)).max() if finite else np.nan
     if radius > 1 + 1e-9:
         found.append(
-            f"A is not stable: its spectral radius is {radius:.4f}, and forecasts grow "
-            f"{radius**cohort.n_steps:.3g} times within {cohort.n_steps} steps"
+            f"A is not stable: its spectral radius is {radius:#.5g}, and forecasts grow "
+            f"{_power(radius, cohort.n_steps)} times within {cohort.n_steps} steps"
         )
     return tuple(found)
+
+
+def _power(x: float, n: int) -> str:
+    """Return x**n as text, however large."""
+    digits = n * np.log10(x)
+    return f"{x**n:.3g}" if digits < 300 else f"1e{digits:.0f}"
 
 
 def _no_error(fit: FitResult, cohort: Cohort) -> list[str]:
@@ -99,6 +154,12 @@ def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> 
         cohort.channels, np.moveaxis(cohort.y, -1, 0), np.moveaxis(cohort.mask, -1, 0), strict=True
     ):
         if not seen.any():
+            continue
+        if not np.std(y[seen]) > 1e-150:  # its square would be 0
+            found.append(
+                f"channel {name!r} does not change, or by less than arithmetic can tell: its sd is "
+                f"{np.std(y[seen]):.3g}; leave it out, or rescale it (cohort.standardize())"
+            )
             continue
         mean, sd = np.mean(y[seen]), np.std(y[seen])
         if abs(mean) > 5 * sd:

@@ -13,7 +13,7 @@ from ...models.arguments import whole
 from ...models.priors import as_penalty
 from ..constraints import Constraints
 from ..result import FitResult
-from .checks import check_request, warnings_of, warnings_of_input
+from .checks import check_request, check_types, warnings_of, warnings_of_input
 from .loop import Options, Tell, climb
 from .paper import fit_paper
 from .program import LONGEST, Problem, pose, run, unevaluated
@@ -60,15 +60,15 @@ def fit_map(
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
     - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
+    check_types(cohort, init, tol)
     constraints = _constraints(constraints, hold, diagonal, Q)
     whole_cohort, cohort, weights = cohort, *_weighted(cohort, weights)
     check_request(cohort, n_states, constraints)
     prior = as_penalty(prior, n_states)
     if variant not in ("exact", "paper"):
         raise ValueError(f"variant is {variant!r}; it must be 'exact' or 'paper'")
-    max_iter, n_restarts = whole("max_iter", max_iter), whole("n_restarts", n_restarts)
-    if not tol >= 0:
-        raise ValueError(f"tol is {tol}; it must be 0 or more")
+    max_iter, n_restarts = whole("max_iter", max_iter), whole("n_restarts", n_restarts, 1, 10_000)
+    seed = whole("seed", seed, 0, 2**63 - 1 - n_restarts)
 
     starts = _starts(cohort, n_states, prior, constraints, init, n_restarts, seed)
     if accelerate and variant == "exact" and constraints.free("A"):
@@ -84,7 +84,8 @@ def fit_map(
             options = Options(prior, priors, constraints, accelerate, max_iter, tol, warm)
             fit = climb(best, problem, options, tell)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
-    return fit._replace(restarts=restarts, warnings=(*noticed, *warnings_of(fit, cohort)))
+    noticed = (*noticed, *warnings_of(fit, cohort))
+    return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
 
 
 def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
@@ -127,7 +128,10 @@ def _weighted(
     """Return the sequences that count, and the weights of all (N,); raise unless weights are numbers from 0 on."""
     if weights is None:
         return cohort, None
-    w = np.asarray(weights, float)
+    try:
+        w = np.asarray(weights, float)
+    except (TypeError, ValueError):
+        w = np.zeros(0)
     if w.shape != (len(cohort),) or not (np.isfinite(w) & (w >= 0)).all() or not w.any():
         raise ValueError(
             f"weights is {weights!r}; give {len(cohort)} numbers from 0 on, one a sequence, not all 0"
@@ -149,6 +153,8 @@ def _priors(
         given = constraints.weak_priors(
             cohort, n_states, init if isinstance(init, LDSParams) else None
         )
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 
@@ -182,7 +188,9 @@ def _starts(
         A[:k, :k] = np.where(prior.forced(k), prior.center_of(k), A[:k, :k])
         return params._replace(A=jnp.asarray(A))
 
-    return [admissible(start) for start in starts]
+    found = [admissible(start) for start in starts]
+    dtype = found[0].A.dtype  # that of the start that was asked for
+    return [LDSParams(*(x.astype(dtype) for x in start)) for start in found]
 
 
 def _race(
@@ -193,7 +201,8 @@ def _race(
         return starts[0], np.zeros(0)
     states = [run(unevaluated(start), problem, constraints, LONGEST, 0.0)[0] for start in starts]
     reached = np.nan_to_num([float(x.objective) for x in states], nan=-np.inf, posinf=-np.inf)
-    return states[int(np.argmax(reached))].params, reached
+    best = int(np.argmax(reached))
+    return (states[best].params if np.isfinite(reached[best]) else starts[0]), reached
 
 
 @contextmanager

@@ -11,14 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...models import LDSParams, Penalty, canonical_scaling, with_own_levels
+from ...models import (
+    LDSParams,
+    NumericalBreakdown,
+    Penalty,
+    canonical_scaling,
+    with_own_levels,
+)
 from ...models.linalg import sym
 from ..constraints import COVARIANCES, Constraints
 from ..result import FitResult, Stop
 from .accelerate.basis_steps import basis_step
 from .accelerate.coordinates import chart_at
 from .accelerate.quasi_newton import quasi_newton
-from .checks import scale_ratio
+from .checks import scale_ratio, warnings_of_floors
 from .program import Problem, State, evaluate, log_prior, run, unevaluated
 
 _CHUNK = 25  # EM iterations in one compiled run, after which progress is shown and Ctrl-C is seen
@@ -50,6 +56,7 @@ class Climb(NamedTuple):
     steps: dict[str, int]  # how many of each kind
     next_em: int  # EM iterations in the next run
     tried: bool = False  # whether quasi-Newton steps were tried
+    broken: bool = False  # whether the next EM step would not be finite
 
     def left(self, options: Options) -> int:
         """Return the number of iterations that may still be taken."""
@@ -90,14 +97,45 @@ def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
     n = min(now.next_em, now.left(options))
     point, trace, k = run(now.point, now.problem, options.constraints, n, options.tol)
     values = np.asarray(trace)[: max(int(k), 0)].tolist()
+    good = _sound(now.objective[-1:], values, np.finfo(point.params.A.dtype).eps)
+    broken = good < len(values) or not _is_finite(point)
+    if broken:  # back to the last point that was sound
+        values = values[:good]
+        point = _taken_again(now, options, good)
     if values:  # none where the conditions hold already
         tell(len(values), values[-1], float(point.residual))
-    return now.counted("em", values, point=point)
+    return now.counted("em", values, point=point, broken=broken)
+
+
+def _sound(before: tuple[float, ...], values: list[float], eps: Any) -> int:
+    """Return how many iterations pass before one that is not finite or lowers the objective, which EM cannot do."""
+    earlier = np.array([*(before or values[:1]), *values[:-1]])
+    with np.errstate(invalid="ignore"):
+        rises = np.array(values) - earlier > -np.sqrt(float(eps)) * (1 + np.abs(earlier))
+    return int((np.isfinite(values) & rises).cumprod().sum())
+
+
+def _is_finite(point: State) -> bool:
+    """Tell whether parameters and objective are finite."""
+    return all(np.isfinite(np.asarray(x)).all() for x in (*point.params, point.objective))
+
+
+def _taken_again(now: Climb, options: Options, n: int) -> State:
+    """Return the point after n EM iterations; raise if already the start of the fit is not finite."""
+    point = run(now.point, now.problem, options.constraints, n, 0.0)[0]
+    if n or _is_finite(point):
+        return point
+    A = np.asarray(now.point.params.A)
+    radius = np.abs(np.linalg.eigvals(A)).max() if np.isfinite(A).all() else np.nan
+    raise NumericalBreakdown(
+        f"the objective is not finite at the start of the fit, where A has a spectral radius of {radius:.4g}: give "
+        "other starting values (init), or data of another scale (cohort.standardize())"
+    )
 
 
 def stop(now: Climb, options: Options) -> Stop | None:
     """Return the reason to stop after a run of EM, or None to go on."""
-    if not np.isfinite(float(now.point.objective)):
+    if now.broken:
         return Stop.NOT_FINITE
     # near an optimum EM is so slow that it looks settled: a warm start goes on to quasi-Newton steps first
     settled = now.tried or not (options.warm and options.accelerate)
@@ -165,6 +203,7 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
     """Return the result of a climb: no covariance singular, zeros exact, states in canonical order."""
     constraints, residual = options.constraints, float(now.point.residual)
     point = evaluate(constraints.regular(now.point.params), now.problem, constraints)
+    point = point if _is_finite(point) else now.point
     if constraints.free("A") and reason is not Stop.NOT_FINITE and not options.prior.is_flat:
         point = _exact_zeros(point, now.problem, constraints)
     params = normalised(point.params, options.prior, constraints)
@@ -186,7 +225,7 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
         priors=options.priors,
         constraints=constraints,
         steps=now.steps,
-        warnings=(),
+        warnings=warnings_of_floors(now.point.params, now.problem.floors, constraints),
         restarts=np.zeros(0),
     )
 

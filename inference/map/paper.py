@@ -99,12 +99,13 @@ def fit_paper(
     objective, reason = [], Stop.MAX_ITER
     try:
         while len(objective) < max_iter:
-            params, stats, value, residual = iteration(params, stats, problem, constraints)
-            objective.append(float(value))
-            tell(1, objective[-1], float(residual))
-            if not np.isfinite(objective[-1]):
+            found = iteration(params, stats, problem, constraints)
+            if not np.isfinite(float(found[2])):  # the parameters before are kept
                 reason = Stop.NOT_FINITE
                 break
+            params, stats, value, residual = found
+            objective.append(float(value))
+            tell(1, objective[-1], float(residual))
             if residual <= tol:
                 reason = Stop.TOLERANCE
                 break

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Real
 
+from ...models.arguments import whole
 from .centre import find_centre, jittered
 from .checkpoint import load_chain, save_chain
 from .kernel import CHUNK, Settings, sampler, shrunk_covariance
@@ -34,7 +35,13 @@ class Chains(NamedTuple):
 
 def raw_key(key) -> Array:
     """Return a key as an array of numbers, which can be saved."""
-    key = jnp.asarray(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        key = jax.random.key(whole("key", key, 0, 2**63 - 1))
+    try:
+        key = jnp.asarray(key)
+        jax.random.split(key)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"key is {key!r}; give jax.random.key(0), or a whole number") from error
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
 
 
@@ -76,7 +83,7 @@ def run_chains(
 
     def chain(c: int):
         file = None if folder is None else folder / f"chain{c}.npz"
-        state, draws, done = load_chain(file, starts[c])
+        state, draws, done = load_chain(file, c, starts[c])
         advanced(done)
         while done < total and not stop.is_set():
             limit = next(end for end in (warm, 2 * warm, total) if done < end)
@@ -93,7 +100,7 @@ def run_chains(
                     covariance = shrunk_covariance(first, covariance)
                 state = begun(keys[c, 2], state.nuts.z, covariance, spikes is not None)
                 draws = []
-            save_chain(file, state, draws, done)
+            save_chain(file, c, state, draws, done)
             advanced(n)
         return state, draws if done >= 2 * warm else []
 

@@ -161,6 +161,8 @@ def test_steps_and_times_that_do_not_fit_are_refused(frame):
     with pytest.raises(ValueError, match="time_unit is 'parsec'; its unit"):
         labs_from_frame(frame, time_unit="parsec")
     seconds = spaced([7.2e6] * 12, n=300)
+    with pytest.raises(ValueError, match="time 86400000 as a number of hours is .* --any-times"):
+        labs_from_frame(seconds)
     with pytest.raises(ValueError, match=r"longest patient .* cells in all; .*--time-unit h\)"):
-        bin_labs(labs_from_frame(seconds))
+        bin_labs(labs_from_frame(seconds, any_times=True), any_times=True)
     assert len(bin_labs(labs_from_frame(seconds, time_unit="s"), step="90d", min_panels=5).cohort)
