@@ -12,6 +12,8 @@ import typer
 from .options import DataOptions, reads_data
 from .workspace import (
     AFTER_A_FIT,
+    AFTER_A_POSTERIOR,
+    OF_THE_DEMO,
     bin_cohort,
     check_free,
     folder_for,
@@ -198,7 +200,7 @@ def posterior(
     check_free(folder, force, "posterior.nc", other="")
     binned, found = from_folder(folder)
     if force:
-        remove(folder, *AFTER_A_FIT)
+        remove(folder, *AFTER_A_POSTERIOR)
     posterior_job(
         binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say,
         progress=_progress(),
@@ -308,12 +310,10 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 @app.command()
 @told
 def demo(
-    out: Out = Path("results/demo"), patients: Annotated[int, typer.Option(help="training patients")] = 60,
-    states: Annotated[int, typer.Option("--states", "-l", min=1, help="number of hidden states")] = 5,
-    draws: Draws = 1200, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
+    out: Out = Path("results/demo"), draws: Draws = 600, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
     force: Force = False,
 ) -> None:  # fmt: skip
-    """The main job on the built-in cohort: OLDS, SLDS with β chosen, NUTS, the MAP against its posterior, a report.
+    """Show it all on synthetic data whose truth is known: how many states, which test speaks to which, a report.
 
     Example: sparse-lds demo --out results/demo
     """
@@ -321,11 +321,10 @@ def demo(
 
     check_free(out, force, "fit.json", *AFTER_A_FIT)
     folder = folder_for(out)
-    remove(folder, *AFTER_A_FIT)
+    remove(folder, *AFTER_A_FIT, *OF_THE_DEMO)
     run_demo(
-        folder, patients=patients, n_states=states, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say,
-        progress=_progress(),
-    )  # fmt: skip
+        folder, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say, progress=_progress()
+    )
     say(f"wrote {folder}/report.html: open it in a browser")
 
 

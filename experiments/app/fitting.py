@@ -17,7 +17,7 @@ from ...inference import (
     level_candidates,
     select,
 )
-from ...inference.selection.held_out import rule_named
+from ...inference.selection.held_out import choose, rule_named
 from ...models import Cohort, LDSParams, save_params, variance_parts
 from ...models.files import write_whole
 from ..saving import save_fit
@@ -87,7 +87,9 @@ def fit_job(
             max_iter=max_iter, progress=progress, **model.options,
         )  # fmt: skip
     else:
-        found.table.to_csv(folder / "selection.csv", index=False)
+        chosen = np.arange(len(found.table)) == choose(found.rule, found.table, found.held_out)
+        kept = found.table.assign(chosen=chosen, rule=found.rule)
+        kept.to_csv(folder / "selection.csv", index=False)
         shown = skill(cohort, found)
         _write_skill(shown, folder)
         fit = _finished(cohort, found, starts, seed, max_iter, progress, model.options)

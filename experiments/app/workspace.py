@@ -63,12 +63,16 @@ def folder_for(out: Path) -> Path:
     return out
 
 
-# results that later commands make from a fit
-AFTER_A_FIT = (
-    "selection.csv", "skill.csv", "skill.txt", "variance.csv",
-    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "forecast.csv", "report.html",
-    "transition.png", "forest.png", "eigenvalues.png", "forecast.png",
+# results that are made of a posterior, and of a fit
+AFTER_A_POSTERIOR = (
+    "posterior_parts", "posterior.nc", "verdict.txt", "comparison.csv", "confusion.csv", "links.csv", "links.graphml",
+    "forecast.csv", "report.html", "series.png", "beta.png", "evidence.png", "mixing.png", "forest.png",
+    "eigenvalues.png", "forecasts.png", "coverage.png", "transition.png", "forecast.png",
 )  # fmt: skip
+AFTER_A_FIT = (
+    "commands.txt", "selection.csv", "skill.csv", "skill.txt", "variance.csv", *AFTER_A_POSTERIOR,
+)  # fmt: skip
+OF_THE_DEMO = ("demo_states", "demo_states.png", "demo_panel.csv")
 
 
 def remove(folder: Path, *names: str) -> None:
