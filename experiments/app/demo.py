@@ -51,13 +51,14 @@ def run_demo(
         binned.cohort, folder, fit, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=progress
     )  # fmt: skip
     forecast_job(binned, folder, fit, posterior, 3, prob=0.9, seed=seed, say=say)
-    notes = [
+    note = (
         f"{_SYNTHETIC} The MAP has β = {BETA:g}, far above what held-out patients would choose, for a picture that is "
         "sparser than the truth; the posterior has β unknown, and can say no."
-    ]
+    )
     comparison = compare_job(
         binned, folder, fit, posterior, epsilon=0.1, seed=seed, say=lambda said: None, title="sparse-lds demo",
-        truth=truth, extra=[states], notes=notes,
+        truth=truth, extra=[states],
+        notes=lambda comparison: [note, *ending(comparison, truth)],
     )  # fmt: skip
     say("\n".join([diagnose(posterior).text.split("\n")[1], *ending(comparison, truth)]))
 
@@ -89,9 +90,9 @@ def _how_many_states(folder: Path, seed: int, say: Say, progress: bool) -> Secti
 
 def _in_words(found: Table1) -> tuple[pd.DataFrame, str]:
     """Return errors and used states by number of states, and what they say of the paper's claim."""
-    long = found.long()
+    long: Any = found.long()
     parts = {name: long[long["method"] == name].set_index("n_states") for name in ("OLDS", "SLDS")}
-    frame = pd.DataFrame({name: part["amae"] for name, part in parts.items()})
+    frame: Any = pd.DataFrame({name: part["amae"] for name, part in parts.items()})
     frame["SLDS uses"] = parts["SLDS"]["effective_states"].astype(int)
     frame = frame.rename_axis("states")
     rise = frame.iloc[-1] - frame.min()

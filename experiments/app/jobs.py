@@ -1,6 +1,6 @@
 """The jobs that the commands run: each takes a cohort and a folder, and writes files that other tools open."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...inference import (
 )
 from ...inference.comparison.table import check_belongs
 from ...inference.posterior.arviz_compat import group
-from ...models import Cohort
+from ...models import Cohort, Prior
 from ...models.arguments import probability, whole
 from ...models.files import write_whole
 from ..figures import plot_path
@@ -45,7 +45,7 @@ def path_job(cohort: Cohort, folder: Path, model: Model, n_betas: int, *, say: S
 
 def posterior_job(
     cohort: Cohort, folder: Path, fit: FitResult, *, warmup: int, draws: int, chains: int, seed: int, say: Say,
-    progress: bool,
+    progress: bool, free: Sequence[str] | None = None, prior: Prior | None = None,
 ) -> Any:  # fmt: skip
     """Sample the posterior, write posterior.nc and verdict.txt; an interrupted run goes on from posterior_parts/."""
     say(f"posterior: {chains} chains of {warmup} warm-up steps and {draws} draws")
@@ -53,6 +53,8 @@ def posterior_job(
         jax.random.key(seed),
         cohort,
         fit,
+        free=free,
+        prior=prior,
         num_warmup=warmup,
         num_samples=draws,
         num_chains=chains,
@@ -73,11 +75,13 @@ def posterior_job(
 
 def compare_job(
     binned: Binned, folder: Path, fit: FitResult, posterior: Any, *, epsilon: float, seed: int, say: Say, title: str,
-    truth: np.ndarray | None = None, extra: Sequence[Section] = (), notes: Sequence[str] = (),
+    truth: np.ndarray | None = None, extra: Sequence[Section] = (),
+    notes: Callable[[Comparison], Sequence[str]] | None = None,
 ) -> Comparison:  # fmt: skip
     """Compare MAP and posterior, and write comparison.csv, confusion.csv, links.csv and .graphml, report.html, figures.
 
-    `truth` is A where it is known, in the units of the fit; `extra` sections and `notes` are for the report's head.
+    `truth` is A where it is known, in the units of the fit; `extra` sections come first in the report, and what
+    `notes` says of the comparison is at its head.
     """
     states = state_names(fit, binned.cohort)
     comparison = compare_map_posterior(fit, posterior, epsilon=epsilon, names=states, truth=truth)
@@ -86,7 +90,18 @@ def compare_job(
     write_graph(to_networkx(comparison), folder / "links.graphml")
     write_graph(to_networkx(comparison, every=True), folder / "links.csv")
     say(str(comparison))
-    results = Results(folder, binned, fit, posterior, comparison, title, seed, truth, extra, notes)
+    results = Results(
+        folder,
+        binned,
+        fit,
+        posterior,
+        comparison,
+        title,
+        seed,
+        truth,
+        extra,
+        () if notes is None else notes(comparison),
+    )
     write_report(results)
     return comparison
 

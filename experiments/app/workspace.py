@@ -139,6 +139,11 @@ def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
     write_whole(out / "source.json", json.dumps(found, indent=1))
 
 
+def source_of(folder: Path) -> Path:
+    """Return the file that the fit in a folder was made from."""
+    return Path(json.loads((folder / "source.json").read_text())["options"]["data"])
+
+
 def from_folder(folder: Path):
     """Return the data of an earlier `fit`, standardised, and the fit; raise if the data have changed."""
     from ...models.files import fingerprint

@@ -31,7 +31,7 @@ def plot_prior_posterior(
     """
     t: Any = comparison.table
     l = int(np.sqrt(len(t)))
-    draws, before = _both(posterior, l)
+    draws, before = prior_and_posterior(posterior, l)
     limit = _limit(t, l)
     size = 1.6 + l * (1.15 if l <= 8 else 0.8)
     figure, axis = plt.subplots(figsize=(size, size + 0.5), layout="constrained")
@@ -117,7 +117,7 @@ def plot_inclusion(comparison: Comparison, *, truth: np.ndarray | None = None) -
     return figure
 
 
-def _both(posterior: Any, l: int) -> tuple[np.ndarray, np.ndarray | None]:
+def prior_and_posterior(posterior: Any, l: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Return draws (n, l, l) of A from the posterior, and from its prior with β as the posterior has it, or None."""
     data = az.group(posterior, "posterior")
     if "A" not in data:

@@ -28,8 +28,8 @@ def plot_network(comparison: Comparison, *, truth: np.ndarray | None = None) -> 
         color = RAISES if link.value > 0 else LOWERS
         axis.add_patch(
             FancyArrowPatch(
-                start,
-                end,
+                places[link.source],
+                places[link.target],
                 connectionstyle="arc3,rad=0.16",
                 arrowstyle="-|>",
                 mutation_scale=9 + 8 * share,
@@ -50,7 +50,7 @@ def plot_network(comparison: Comparison, *, truth: np.ndarray | None = None) -> 
             text += " (not true)"
         if share > 0.12 or link.verdict in ("supported", "contradicted"):
             axis.text(
-                *middle, text, fontsize=7.5, ha="center", va="center", color=color,
+                float(middle[0]), float(middle[1]), text, fontsize=7.5, ha="center", va="center", color=color,
                 bbox={"fc": "w", "ec": "none", "pad": 0.6, "alpha": 0.85}, zorder=3,
             )  # fmt: skip
     A = comparison.table["map"].to_numpy().reshape(len(names), -1)

@@ -42,10 +42,11 @@ def network(comparison: Comparison, truth: np.ndarray | None = None) -> dict[str
     names = [str(x) for x in comparison.table.index.get_level_values("state").unique()]
     places = {n: _MIDDLE + _RADIUS * np.array([x, -y]) for n, (x, y) in circle(names).items()}
     A = comparison.table["map"].to_numpy().reshape(len(names), -1)
-    nodes = [
-        Node(n, *map(float, places[n].round(1)), f"{A[k, k]:.2f}", f"{n}: from itself {A[k, k]:.3f} (MAP)")
-        for k, n in enumerate(names)
-    ]  # fmt: skip
+    nodes = []
+    for k, name in enumerate(names):
+        x, y = (round(float(v), 1) for v in places[name])
+        words = f"{name}: from itself {A[k, k]:.3f} (MAP)"
+        nodes.append(Node(name, x, y, f"{A[k, k]:.2f}", words))
     found = links(comparison)
     largest = max((abs(link.value) for link in found), default=1.0)
     edges, taken = [], list(places.values())

@@ -84,6 +84,7 @@ def context(results: Results) -> dict[str, Any]:
         "numbers": numbers(comparison, results.posterior, skill, coverage, named(binned, names)),
         "network": network(comparison, results.truth),
         "judged": _judged(comparison),
+        "zero": fit._zero,
         "definition": comparison.definition,
         "conditional": comparison.conditional,
         "meaning": "" if named(binned, names) else _NO_MEANING,
@@ -157,7 +158,7 @@ def saved_skill(folder: Path) -> Skill | None:
 
 def _judged(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the counts of verdicts, for a table that leads with the words."""
-    frame = comparison.verdicts
+    frame: Any = comparison.verdicts
     return [
         {"word": str(word), "zeros": int(row["MAP zeros"]), "others": int(row["MAP nonzeros"])}
         for word, row in frame.iterrows()

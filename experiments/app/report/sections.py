@@ -77,7 +77,7 @@ def choice_section(folder: Path, fit: FitResult) -> Section | None:
     file = folder / "selection.csv"
     if not file.exists():
         return None
-    found = pd.read_csv(file)
+    found: Any = pd.read_csv(file)
     if "chosen" not in found or not found["chosen"].any():
         return None
     row = found[found["chosen"]].iloc[0]
