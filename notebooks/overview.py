@@ -92,7 +92,6 @@ for row, verdict in zip(rows, table["verdict"], strict=True):
     axes[3].text(1.25, row, mark, color=color, va="center", ha="center", fontsize=9, weight="bold")
 axes[3].set_yticks(rows, [f"A[{i},{j}]" for i, j in table.index], fontsize=7)
 found = [f"{VERDICTS[v][1]} {v}" for v in VERDICTS if (table["verdict"] == v).any()]
-axes[3].set(title="what the data say: " + "  ".join(found), xlim=(-0.75, 1.35))
-axes[3].title.set_fontsize(9)
-axes[3].legend(fontsize=7, frameon=False, loc="center right", bbox_to_anchor=(0.97, 0.56))
+axes[3].set(title="what the data say of each entry", xlim=(-0.75, 1.35), xlabel="   ".join(found))
+figure.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=5)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

@@ -30,7 +30,7 @@ def common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="show it")
     ] = False,
 ) -> None:
-    """Sparse linear dynamical systems: a MAP fit with exact zeros, and the posterior that judges them."""
+    """Sparse linear dynamical systems: exact zeros, and a posterior that judges them."""
 
 
 def told(command):

@@ -57,7 +57,7 @@ def run(
     epsilon: Epsilon = 0.1, horizon: Horizon = 6, prob: Prob = 0.9, seed: Seed = 0, force: Force = False, *,
     options: DataOptions,
 ) -> None:  # fmt: skip
-    """Go the whole way, from a file to a report: all steps below, in turn.
+    """Go the whole way from a file to a report: all the steps.
 
     Example: sparse-lds run labs.csv --out results/mine
     """
@@ -72,12 +72,12 @@ def run(
     folder = folder_for(out)
     remove(folder, *AFTER_A_FIT)
     save_source(folder, data, options, binned.cohort)
-    record(folder)
     binned = binned._replace(cohort=binned.cohort.standardize())
     common = {"seed": seed, "say": say}
     found = fit_job(
         binned.cohort, folder, model, starts=starts or 3, max_iter=max_iter, progress=progress(), **common
     )  # fmt: skip
+    record(folder)
     drawn = posterior_job(
         binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, free=_free(free), prior=chosen(found),
         progress=progress(), **common,
@@ -96,7 +96,7 @@ def fit(
     priors: Priors = "weak", starts: Starts = None, seed: Seed = 0, max_iter: Iterations = 2000,
     force: Force = False, *, options: DataOptions,
 ) -> None:  # fmt: skip
-    """Fit lab results; say first whether it forecasts better than baselines.
+    """Fit a file; say first whether it beats simple forecasts.
 
     There is a state for each test, or as many hidden ones as --states says.
 
@@ -114,7 +114,6 @@ def fit(
     binned = load_cohort(data, options)
     folder = folder_for(out)
     remove(folder, *AFTER_A_FIT)
-    record(folder)
     fit_job(
         binned.cohort.standardize(),
         folder,
@@ -126,6 +125,7 @@ def fit(
         progress=progress(),
     )
     save_source(folder, data, options, binned.cohort)
+    record(folder)
     say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
 
 
@@ -136,7 +136,7 @@ def posterior(
     free: Free = "", prior: PriorName = "unknown", draws: Draws = 1000, warmup: Warmup = 300,
     chains: Chains = 4, seed: Seed = 0, force: Force = False,
 ) -> None:  # fmt: skip
-    """Sample the posterior around a fit. Interrupted, the same command goes on.
+    """Sample the posterior; interrupted, it goes on.
 
     Example: sparse-lds posterior results/mine --draws 1000
     """
@@ -163,7 +163,7 @@ def compare(
     epsilon: Epsilon = 0.1,
     seed: Seed = 0, force: Force = False,
 ) -> None:  # fmt: skip
-    """Judge the MAP's zeros by the posterior: report.html, tables, the graph.
+    """Judge the fit's zeros: report.html, tables, the graph.
 
     Example: sparse-lds compare results/mine --epsilon 0.1
     """
@@ -204,6 +204,7 @@ def forecast(
     binned, found = from_folder(folder)
     file = folder / "posterior.nc"
     draws = load_posterior(file) if file.exists() else None
+    record(folder)
     forecast_job(binned, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
     say(f"wrote {folder}/forecast.csv")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .application import PAPER, START, app, progress, record, told
+from .application import PAPER, START, app, progress, told
 from .arguments import (
     Chains,
     Data,
@@ -40,7 +40,7 @@ def demo(
     out: Out = Path("results/demo"), draws: Draws = 600, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
     force: Force = False,
 ) -> None:  # fmt: skip
-    """See it all on synthetic data whose truth is known: a report to look at.
+    """See it all on synthetic data whose truth is known.
 
     Example: sparse-lds demo --out results/demo
     """
@@ -49,7 +49,6 @@ def demo(
     check_free(out, force, "fit.json", *AFTER_A_FIT)
     folder = folder_for(out)
     remove(folder, *AFTER_A_FIT, *OF_THE_DEMO)
-    record(folder)
     run_demo(
         folder, draws=draws, warmup=warmup, chains=chains, seed=seed, say=say, progress=progress()
     )
@@ -92,7 +91,7 @@ def table1(
     starts: Starts = None, workers: Annotated[int, typer.Option(help="processes")] = 2, seed: Seed = 0,
     force: Force = False, *, options: DataOptions,
 ) -> None:  # fmt: skip
-    """Make the paper's Table 1. Killed at any time, the same command goes on.
+    """Make the paper's Table 1; killed, it goes on.
 
     Example: sparse-lds table1 synthetic --out results/table1
     """

@@ -17,6 +17,7 @@ from ..labs import bin_labs, labs_from_frame
 from ..panel import LOGGED, synthetic_panel, truth_for
 from ..synthetic import synthetic_labs
 from ..table1 import Table1, run_table1
+from .application import record
 from .fitting import Model, Say, fit_job
 from .jobs import compare_job, forecast_job, posterior_job
 from .options import DataOptions
@@ -47,6 +48,7 @@ def run_demo(
     truth = truth_for(binned.cohort)
     model = Model(None, BETA, "off-diagonal", own_levels="no", noise="diagonal")
     fit = fit_job(binned.cohort, folder, model, seed=seed, say=say, progress=progress)
+    record(folder)
     posterior = posterior_job(
         binned.cohort, folder, fit, warmup=warmup, draws=draws, chains=chains, seed=seed, say=say, progress=progress
     )  # fmt: skip
