@@ -38,8 +38,9 @@ class Edge(NamedTuple):
 
 
 def network(comparison: Comparison, truth: np.ndarray | None = None) -> dict[str, Any]:
-    """Return nodes, edges and the verdicts that occur; with `truth` the words of a link say what it is in truth."""
+    """Return nodes, their radius, edges and verdicts; with `truth` the words of a link say what it is in truth."""
     names = [str(x) for x in comparison.table.index.get_level_values("state").unique()]
+    radius = round(min(_NODE, 0.85 * np.pi * _RADIUS / len(names)), 1)  # circles do not touch
     places = {n: _MIDDLE + _RADIUS * np.array([x, -y]) for n, (x, y) in circle(names).items()}
     A = comparison.table["map"].to_numpy().reshape(len(names), -1)
     nodes = []
@@ -55,8 +56,8 @@ def network(comparison: Comparison, truth: np.ndarray | None = None) -> dict[str
         way = (end - start) / np.linalg.norm(end - start)
         aside = np.array([-way[1], way[0]])
         bend = (start + end) / 2 + 0.16 * np.linalg.norm(end - start) * aside
-        begin = start + _NODE * _unit(bend - start)
-        tip = end + (_NODE + 5) * _unit(bend - end)
+        begin = start + radius * _unit(bend - start)
+        tip = end + (radius + 5) * _unit(bend - end)
         label = _free_place(begin, bend, tip, taken)
         taken.append(label)
         words = link.words
@@ -79,7 +80,7 @@ def network(comparison: Comparison, truth: np.ndarray | None = None) -> dict[str
         )
     kinds = [name for name in VERDICTS if any(link.verdict == name for link in found)]
     key = [(name, VERDICTS[name][1], _DASHES.get(name, "")) for name in kinds]
-    return {"nodes": nodes, "edges": edges, "key": key}
+    return {"nodes": nodes, "radius": radius, "edges": edges, "key": key}
 
 
 def _free_place(begin, bend, tip, taken: list[np.ndarray]) -> np.ndarray:

@@ -13,6 +13,7 @@ import pytest
 
 from sparse_lds.experiments.app.report import Results, write_report
 from sparse_lds.experiments.app.report.lights import data_light, fit_light, forecast_light
+from sparse_lds.experiments.app.report.network_svg import network
 from sparse_lds.experiments.coverage import Coverage
 from sparse_lds.experiments.labs import bin_labs, labs_from_frame
 from sparse_lds.experiments.skill import Skill
@@ -83,6 +84,23 @@ def test_the_verdict_on_each_entry_is_in_the_table(page):
     rows = re.findall(r"<tr><td data-key=.*?</tr>", page.read_text())
     words = [r for r in rows if any(w in r for w in ("supported", "undecided", "prior only"))]
     assert len(words) >= 4
+
+
+@pytest.mark.parametrize("l", [1, 2, 6, 30])
+def test_circles_of_the_network_do_not_touch_and_arrows_end_at_them(l):
+    from made_posteriors import fit_of, posterior_of
+
+    A = 0.4 * np.ones((l, l))
+    fit, rng = fit_of(A), np.random.default_rng(0)
+    draws = A + 0.02 * rng.normal(size=(2, 20, l, l))
+    drawn = network(compare_map_posterior(fit, posterior_of(draws, fit, prior=Laplace(2.0))))
+    at = np.array([(node.x, node.y) for node in drawn["nodes"]])
+    gaps = np.linalg.norm(at[:, None] - at, axis=-1)[~np.eye(l, dtype=bool)]
+    assert (gaps > 2 * drawn["radius"]).all() and len(drawn["edges"]) == l * (l - 1)
+    for edge in drawn["edges"]:
+        tip = np.array([float(x) for x in edge.path.split()[-2:]])
+        near = np.linalg.norm(at - tip, axis=1).min()
+        assert drawn["radius"] <= near + 0.2 <= drawn["radius"] + 6
 
 
 def skill(model, best, p):
