@@ -42,13 +42,18 @@ class Skill(NamedTuple):
         """Whether the model is better than the best baseline, by more than chance."""
         return self.score > 0 and self.table.loc[self.best, "p"] < _SURE
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether the model is worse than the best baseline, by more than chance."""
+        return self.score <= 0 and bool(self.table.loc[self.best, "p"] < _SURE)
+
     def __str__(self) -> str:
         best, row = self.best, self.table.loc[self.best]
         model = self.table.loc[MODEL, "error"]
         against = f"error {model:.3f} against {row['error']:.3f}, skill {self.score:+.1%}, p = {row['p']:.2g}"
         if self.beats_baselines:
             head = f"Forecasts of held-out patients are better than by {NAMES[best]}, the best baseline"
-        elif row["p"] < _SURE:
+        elif self.is_worse:
             head = f"This model does NOT forecast held-out patients as well as {NAMES[best]} does"
         else:
             better = "not surely better than" if self.score > 0 else "no better than"

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from ..models import Cohort
 from ..models.files import write_whole
+from .figures import plot_states
 from .grid import BASELINES, STATES, Cell, Plan, run_cells
 from .outputs import write_csv, write_figure
 from .protocol import Errors, paired_p
@@ -123,34 +124,16 @@ class Table1(NamedTuple):
 
     def figure(self, size: int) -> Figure:
         """Draw Figure 1 (size 50) or 2 (size 100) of the paper."""
-        figure, axis = plt.subplots(figsize=(6, 4.3), layout="constrained")
-        states = self.plan.states
-        for method, color, marker in (("OLDS", "C1", "s"), ("SLDS", "C0", "o")):
-            errors = [self.errors(Cell(size, method, l)) for l in states]
-            axis.errorbar(
-                states, [e.mean for e in errors], [e.spread for e in errors],
-                color=color, marker=marker, ms=5, capsize=2, label=method,
-            )  # fmt: skip
-        low, high = axis.get_ylim()
-        for name, style in zip(BASELINES, (":", "--", "-."), strict=True):
-            value = self.errors(Cell(size, name)).mean
-            near = value < high + (high - low)  # a line far off would flatten the curves
-            label = f"{name}: {value:.3f}" if near else f"{name}: {value:.3f}, off the scale"
-            axis.plot(
-                states,
-                [value if near else np.nan] * len(states),
-                color="0.6",
-                ls=style,
-                lw=1,
-                label=label,
-            )
-        axis.set(xlabel="number of states", ylabel="AMAE (standardised units)", xticks=states)
-        axis.set_title(
-            f"{size} training patients, mean ± sd over {self.plan.repetitions} repetitions",
-            fontsize=10,
-        )
-        figure.legend(fontsize=8, loc="outside lower center", ncols=3, frameon=False)
-        return figure
+        states = pd.Index(self.plan.states, name="states")
+        errors = {}
+        for method in ("OLDS", "SLDS"):
+            found = [self.errors(Cell(size, method, l)) for l in self.plan.states]
+            columns = {"error": [e.mean for e in found], "spread": [e.spread for e in found]}
+            errors[method] = pd.DataFrame(columns, index=states)
+        baselines = {name: self.errors(Cell(size, name)).mean for name in BASELINES}
+        repetitions = self.plan.repetitions
+        title = f"{size} training patients, mean ± sd over {repetitions} repetitions"
+        return plot_states(errors, baselines, title=title)
 
 
 def _yes(holds: Any) -> str:

@@ -35,9 +35,12 @@ class TimeAxis(NamedTuple):
             axis.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
 
 
-def time_axis(cohort: Cohort, sequence: int) -> TimeAxis:
-    """Return the axis of one sequence's steps: its times if the cohort has them, else steps counted from 1."""
-    labels, length = cohort.labels, int(cohort.lengths[sequence])
+def time_axis(cohort: Cohort, sequence: int, *, extra: int = 0) -> TimeAxis:
+    """Return the axis of one sequence's steps: its times if the cohort has them, else steps counted from 1.
+
+    `extra` steps past its end are for forecasts.
+    """
+    labels, length = cohort.labels, int(cohort.lengths[sequence]) + extra
     if labels.starts is None:
         return TimeAxis(np.arange(1, length + 1), 0.5, "step", "")
     times = [labels.time_of(sequence, t) for t in range(length)]

@@ -79,6 +79,7 @@ figure = plot_forest(comparison)
 # Below are four cohorts with new truths: a diagonal between 0.3 and 0.7, one link each of 0.05, 0.1, 0.2 and 0.4, eight zeros. Each is fitted (β = 17, which cross-validation finds on such cohorts), and sampled twice:
 # as a natural first idea has it, with the fit's own β and all but $A$ held at the fit; and as `sample_posterior` does it, with β unknown and everything sampled.
 
+
 # %% tags=["varies"]
 def drawn_truth(seed):
     rng = np.random.default_rng(seed)
@@ -96,7 +97,14 @@ for seed in range(4):
     echo = {"free": ("A",), "prior": own.prior}
     for name, options in zip(judges, (echo, {}), strict=True):
         draws = sample_posterior(
-            jax.random.key(9), patients, own, num_warmup=200, num_samples=300, num_chains=2, num_predictive=0, **options
+            jax.random.key(9),
+            patients,
+            own,
+            num_warmup=200,
+            num_samples=300,
+            num_chains=2,
+            num_predictive=0,
+            **options,
         )
         table = compare_map_posterior(own, draws).table.assign(truth=true.A.ravel())
         judges[name].append(table)
@@ -109,7 +117,10 @@ for axis, (name, tables) in zip(axes, judges.items(), strict=True):
     axis.plot(t.index, t["truth"], "k_", ms=5)
     nonzero = t["truth"] != 0
     shares = f"{1 - missed[nonzero].mean():.0%} of the nonzero entries, {1 - missed[~nonzero].mean():.0%} of the zeros"
-    axis.set(title=f"{name}\n95 % intervals cover {shares}", xlabel="entries of four A, by their true value")
+    axis.set(
+        title=f"{name}\n95 % intervals cover {shares}",
+        xlabel="entries of four A, by their true value",
+    )
     print(f"{name}: {shares}")
 _ = axes[0].set_ylabel("$A_{ij}$: truth (black), interval (orange: misses it)")
 

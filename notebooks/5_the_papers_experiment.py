@@ -79,7 +79,7 @@ print(
 # ## Table 1, reduced
 #
 # OLDS and SLDS at four numbers of states (the truth has five), with 50 and with 100 training patients. β is chosen on the training patients only, by a part of them that is held out. The whole table (ten numbers of states,
-# more values of β, more starts and longer fits) is `sparse-lds table1 synthetic`: it takes some minutes, shows the time left, and goes on where it stopped if it is killed. Its result is in the README.
+# more values of β, more starts and longer fits) is `sparse-lds table1 synthetic`: it takes some minutes, shows the time left, and goes on where it stopped if it is killed. Its result is in docs/paper.md.
 
 # %% tags=["varies"]
 plan = Plan(states=(2, 5, 9, 15), n_test=300, repetitions=5, n_starts=1, n_betas=5, max_iter=100)

@@ -134,7 +134,7 @@ figure = plot_forecast_fan(jax.random.key(1), fit, posterior, cohort, longest, g
 # %% [markdown]
 # ## Exercises
 #
-# 1. Do all of this with a file of your own. In the shell it is `sparse-lds fit labs.csv --out results/mine` and so on (README).
+# 1. Do all of this with a file of your own. In the shell it is `sparse-lds run labs.csv --out results/mine` (docs/your_data.md).
 # 2. Hold out your last ten patients altogether. How many of their values are inside the 90% bands?
 # 3. Hidden states instead of levels, as in the paper: `candidates=hidden_candidates([2, 3])`. Do they forecast better?
 # 4. Halve `hours`. What becomes of the missing share, the memory (eigenvalues of $A$) and the error?

@@ -1,4 +1,4 @@
-"""The README's figure: a cohort with gaps, the MAP's exact zeros beside the truth, and the posterior that judges them.
+"""The README's figure: a cohort with gaps, the MAP's exact zeros beside the truth, and prior against posterior.
 
 python notebooks/overview.py              # writes notebooks/overview.png
 """
@@ -13,6 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
+from sparse_lds.experiments.figures.evidence import prior_and_posterior
+from sparse_lds.experiments.figures.style import MAP, POSTERIOR, PRIOR, TRUTH, VERDICTS
 from sparse_lds.inference import compare_map_posterior, fit_map, sample_posterior
 from sparse_lds.models import Cohort, Laplace, LDSParams, forecast, kalman_smoother, simulate
 
@@ -24,9 +26,7 @@ whole = simulate(jax.random.key(0), truth, lengths=lengths).cohort.sequences()
 gappy = [np.where(rng.random(y.shape) < 0.25, np.nan, y) for y in whole]
 cohort = Cohort.from_sequences(gappy)
 fit = fit_map(cohort, 4, Laplace(80.0), init=truth, hold=("C",))
-# as in the caption: the fit's own β, and the rest held
-options = {"free": ("A",), "prior": fit.prior, "num_samples": 500}
-posterior = sample_posterior(jax.random.key(1), cohort, fit, **options)
+posterior = sample_posterior(jax.random.key(1), cohort, fit, num_samples=500)  # β unknown, all free
 comparison = compare_map_posterior(fit, posterior, truth=A)
 outside = (A.ravel() < comparison.table["hdi_low"]) | (A.ravel() > comparison.table["hdi_high"])
 print(cohort, fit.reason, comparison, "truth outside:", outside[outside].index.tolist(), sep="\n")
@@ -74,20 +74,24 @@ for axis, values, title in (
 
 table, rows = comparison.table, np.arange(16)[::-1]
 zero = table["map_zero"].to_numpy()
-axes[3].axvline(0, color="0.7", lw=0.8)
-axes[3].hlines(
-    rows,
-    table["hdi_low"],
-    table["hdi_high"],
-    color="C0",
-    lw=2.5,
-    alpha=0.7,
-    label=f"{comparison.prob:.0%} interval",
-)
-axes[3].plot(table["map"][~zero], rows[~zero], "x", color="C3", ms=6, mew=1.6, label="MAP")
-axes[3].plot(table["map"][zero], rows[zero], "o", color="C3", ms=6, mfc="w", label="MAP, exactly 0")
-axes[3].plot(A.ravel(), rows, "|", color="k", ms=9, mew=1.6, label="truth")
+after, before = prior_and_posterior(posterior, 4)
+axes[3].axvline(0, color="0.8", lw=0.8)
+for draws, color, width, label in (
+    (before, PRIOR, 6, "95% of the prior"),
+    (after, POSTERIOR, 2.5, "95% of the posterior"),
+):
+    low, high = np.quantile(draws.reshape(len(draws), -1), [0.025, 0.975], axis=0)
+    axes[3].hlines(
+        rows, low, high, color=color, lw=width, alpha=0.35 if width > 5 else 1, label=label
+    )
+axes[3].plot(table["map"][~zero], rows[~zero], "x", color=MAP, ms=6, mew=1.6, label="MAP")
+axes[3].plot(table["map"][zero], rows[zero], "o", color=MAP, ms=6, mfc="w", label="MAP, exactly 0")
+axes[3].plot(A.ravel(), rows, "|", color=TRUTH, ms=9, mew=1.6, label="truth")
+for row, verdict in zip(rows, table["verdict"], strict=True):
+    color, mark, _ = VERDICTS[verdict]
+    axes[3].text(1.25, row, mark, color=color, va="center", ha="center", fontsize=9, weight="bold")
 axes[3].set_yticks(rows, [f"A[{i},{j}]" for i, j in table.index], fontsize=7)
-axes[3].set(title="the posterior judges them")
-axes[3].legend(fontsize=7, frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.53))
+found = [f"{VERDICTS[v][1]} {v}" for v in VERDICTS if (table["verdict"] == v).any()]
+axes[3].set(title="what the data say of each entry", xlim=(-0.75, 1.35), xlabel="   ".join(found))
+figure.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=5)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

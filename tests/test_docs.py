@@ -1,4 +1,4 @@
-"""Examples in docstrings run, and what the README names is there."""
+"""Examples in docstrings run, and what README and pages name is there."""
 
 import doctest
 import importlib
@@ -55,8 +55,21 @@ def test_code_on_the_page_of_priors_runs():
     assert float(names["Ridge"](2.0).value([[1.0, 2.0], [0.0, 1.0]])) == 6.0
 
 
-def test_files_and_tests_that_the_readme_names_are_there():
-    text = (ROOT / "README.md").read_text()
+def pages():
+    """The README and all pages, by their paths."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in pages():
+        found = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        assert len(found) > 5 or page.name != "README.md"
+        for link in found:
+            assert (page.parent / link).exists(), (page.name, link)
+
+
+def test_files_and_tests_that_the_pages_of_the_paper_name_are_there():
+    text = "".join(page.read_text() for page in pages())
     files = re.findall(
         r"`((?:models|inference|experiments|tests|benchmarks|notebooks)/[\w/]+\.\w+)", text
     )
@@ -69,7 +82,7 @@ def test_files_and_tests_that_the_readme_names_are_there():
 
 def test_functions_of_the_paper_map_are_there():
     """`module.function` in the table of the paper."""
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/paper.md").read_text()
     table = text[text.index("## The paper, line by line") :].split("\n## ")[0]
     names = re.findall(r"`((?:models|inference|experiments)(?:\.\w+)+)`", table)
     assert len(names) > 15

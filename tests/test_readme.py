@@ -1,20 +1,22 @@
-"""The README's Python examples run as printed."""
+"""The Python examples of the README, and of the page on own data, run as printed."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.interfaces
 def test_examples_run_as_printed(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-    assert len(examples) == 2 and len([x for x in examples[0].split("\n") if x]) <= 15
-    for example in examples:
-        exec(compile(example, str(README), "exec"), {})
+    examples = {}
+    for name in ("README.md", "docs/your_data.md"):
+        (examples[name],) = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S)
+    assert len([x for x in examples["README.md"].split("\n") if x]) <= 15
+    for name, example in examples.items():
+        exec(compile(example, name, "exec"), {})
     out = capsys.readouterr().out
     assert (
         "Nothing speaks against" in out

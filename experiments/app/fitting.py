@@ -17,7 +17,7 @@ from ...inference import (
     level_candidates,
     select,
 )
-from ...inference.selection.held_out import rule_named
+from ...inference.selection.held_out import choose, rule_named
 from ...models import Cohort, LDSParams, save_params, variance_parts
 from ...models.files import write_whole
 from ..outputs import write_csv
@@ -88,7 +88,9 @@ def fit_job(
             max_iter=max_iter, progress=progress, **model.options,
         )  # fmt: skip
     else:
-        write_csv(folder / "selection.csv", found.table, index=False)
+        chosen = np.arange(len(found.table)) == choose(found.rule, found.table, found.held_out)
+        kept = found.table.assign(chosen=chosen, rule=found.rule)
+        write_csv(folder / "selection.csv", kept, index=False)
         shown = skill(cohort, found)
         _write_skill(shown, folder)
         fit = _finished(cohort, found, starts, seed, max_iter, progress, model.options)

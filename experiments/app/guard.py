@@ -14,7 +14,7 @@ _held: dict[Path, int] = {}  # folder -> descriptor that has its lock
 _USERS = (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)
 
 
-def told(command):
+def guarded(command):
     """Return the command with its errors as one line and an exit code: 2 for what the user can mend, 130 for Ctrl-C.
 
     Any other error is a defect of ours: one line, exit code 1, and the traceback if SPARSE_LDS_TRACEBACK is set.

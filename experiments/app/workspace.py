@@ -74,12 +74,16 @@ OF_A_FIT = (
 )  # fmt: skip
 # what `compare` writes, the report last
 OF_A_COMPARISON = (
-    "comparison.csv", "confusion.csv", "transition.png", "forest.png", "eigenvalues.png", "forecast.png", "report.html",
+    "comparison.csv", "confusion.csv", "links.csv", "links.graphml", "series.png", "beta.png", "evidence.png",
+    "mixing.png", "forest.png", "eigenvalues.png", "forecasts.png", "coverage.png", "transition.png", "forecast.png",
+    "report.html",
 )  # fmt: skip
-# results that later commands make from a fit
-AFTER_A_FIT = (
+# results that are made of a posterior, and of a fit
+AFTER_A_POSTERIOR = (
     "posterior_parts", "posterior.nc", "verdict.txt", "forecast.csv", *OF_A_COMPARISON,
 )  # fmt: skip
+AFTER_A_FIT = ("commands.txt", *AFTER_A_POSTERIOR)
+OF_THE_DEMO = ("demo_states", "demo_states.png", "demo_panel.csv")
 
 
 def remove(folder: Path, *names: str) -> None:
@@ -147,6 +151,11 @@ def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
     if options.anonymous:
         plain["data"] = ""  # it is in the key file
     runs.describe(out, {"options": plain, "cohort": fingerprint(cohort)})
+
+
+def source_of(folder: Path) -> Path:
+    """Return the file that the fit in a folder was made from."""
+    return Path(runs.described(folder)["options"]["data"])
 
 
 def from_folder(folder: Path):

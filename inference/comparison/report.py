@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
         ]
         if self.conditional:
             lines.append(CONDITIONAL)
-        lines += ["", *self._contradicted(), "", *self._rules()]
+        lines += ["", *self._contradicted(), "", *self.rules_in_words()]
         if self.scores is not None:
             lines += ["", "Against the truth, finding nonzero entries:"]
             lines.append(self.scores.to_string(float_format=lambda x: f"{x:.2f}"))
@@ -69,7 +69,7 @@ class Comparison(NamedTuple):
             apart[_SHOWN].to_string(float_format=lambda x: f"{x:.3g}"),
         ]
 
-    def _rules(self) -> list[str]:
+    def rules_in_words(self) -> list[str]:
         """Return what the rules say, as lines."""
         t: Any = self.table
         lines = [

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sparse_lds.experiments import figures
+from sparse_lds.experiments.figures import forecasts as figures
 from sparse_lds.experiments.labs import bin_labs, labs_from_frame
 from sparse_lds.experiments.time_axis import time_axis
 from sparse_lds.inference.posterior.forecast import PosteriorForecast

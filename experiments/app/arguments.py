@@ -1,0 +1,71 @@
+"""The arguments and options that commands share, each written once; names are those of the Python functions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    Path, typer.Argument(help="CSV, CSV.gz or Parquet: long, wide, or MIMIC labevents")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder for the results")]
+Force = Annotated[bool, typer.Option("--force", help="overwrite results that are there")]
+States = Annotated[
+    int | None,
+    typer.Option(
+        "--states",
+        "-l",
+        min=1,
+        help="number of hidden states; without it there is a state for each test, its true level",
+        show_default="a state for each test",
+    ),
+]
+Levels = Annotated[
+    bool, typer.Option("--levels", help="a state for each test: the default, said in words")
+]
+Pull = Annotated[
+    str,
+    typer.Option(
+        help="what A is pulled to: zero (the paper), off-diagonal (links alone to zero), or persistence (the identity)",
+        show_default="persistence; with own levels off-diagonal; for hidden states zero",
+    ),
+]
+OwnLevels = Annotated[
+    str, typer.Option(help="whether each patient has a level of their own: auto, yes or no")
+]
+Noise = Annotated[str, typer.Option(help="Q of states that are tests: auto, diagonal or full")]
+RuleName = Annotated[
+    str,
+    typer.Option(
+        help="how held-out patients choose: best_error (forecasts), best_density, one_se (sparse) or best_bic"
+    ),
+]
+Priors = Annotated[
+    str, typer.Option(help="of noise and first states: weak, or none as in the paper")
+]
+Iterations = Annotated[int, typer.Option("--max-iter", min=1, help="iterations of the fit")]
+Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
+Starts = Annotated[
+    int | None,
+    typer.Option(help="starting points of a fit with hidden states", show_default="3"),
+]
+Seed = Annotated[int, typer.Option(help="of everything random")]
+Draws = Annotated[int, typer.Option(help="draws of each chain")]
+Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
+Chains = Annotated[int, typer.Option(help="chains")]
+Free = Annotated[
+    str,
+    typer.Option(
+        help="parameters that are sampled, with commas, as A,Q,R; the others are held at the fit",
+        show_default="all that the basis allows",
+    ),
+]
+PriorName = Annotated[
+    str,
+    typer.Option(
+        help="of A: unknown (β unknown), fit (the one that was maximised) or spike-slab (exact zeros)"
+    ),
+]
+Epsilon = Annotated[float, typer.Option(help="what counts as nearly zero")]
+Horizon = Annotated[int, typer.Option(help="steps ahead")]
+Prob = Annotated[float, typer.Option(help="probability of the intervals of forecasts")]
