@@ -1,7 +1,7 @@
 """Which route each sequence of a cohort with gaps takes: the cost model, stated here alone; sequences to be filled in.
 
-Costs are microseconds of one core, fitted to timings of `python benchmarks gaps`; only their ratios matter. The route
-follows from the data and the number of states, so that it is chosen once, on the host.
+Costs are rough microseconds of a core, by hand from a few timings on a busy machine (l = 5, 10, 15; T = 50, 100): good
+to a factor of two. The route follows from the data and the number of states, so that it is chosen once, on the host.
 """
 
 from enum import Enum
