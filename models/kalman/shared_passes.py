@@ -256,9 +256,13 @@ def moments(params: LDSParams, data: "Complete", fwd: Forward) -> tuple[Array, .
 
 
 def _sum(a: Array, G: Array, b: Array) -> Array:
-    """Return Σ_t a_t G b_t' with the G of the block."""
+    """Return Σ_t a_t G b_t' with the G of the block.
+
+    The sum over t is part of the product. As a sum after it, XLA on the CPU (jaxlib 0.10.2) makes one kernel of both
+    products and the sum, which from some 40 states on is wrong: `test_large_models_are_exact`.
+    """
     aG = a.reshape(a.shape[0], -1, a.shape[3]) @ G
-    return (aG.reshape(*a.shape[:3], -1) @ b.mT).sum((0, 1))
+    return jnp.einsum("Btin,Btjn->ij", aG.reshape(*a.shape[:3], -1), b)
 
 
 def _steps(x: Array, n_t: Array) -> Array:

@@ -14,9 +14,11 @@ from sparse_lds.models import (
     Cohort,
     LDSParams,
     expected_statistics,
+    fisher_score,
     kalman_filter,
     kalman_smoother,
     log_likelihood,
+    prepare,
 )
 from sparse_lds.models.kalman.prepare import compress
 
@@ -197,3 +199,14 @@ def test_statistics_keep_their_precision_under_a_diffuse_first_state(gaps, close
         cohort = replace(cohort, complete=not gaps)
         result = expected_statistics(params, cohort)
         close_fields(close, "diffuse", result, oracles.statistics(params, cohort), rtol=2e-8)
+
+
+@pytest.mark.parametrize("shape", [Shape(40, 6, 3, 12), Shape(48, 4, 2, 24)], ids=["40", "48"])
+def test_large_models_are_exact(shape, close):
+    """A compiler once made a wrong kernel of the sums over steps, from 40 states on."""
+    params, cohort = random_problem(0, shape, radius=0.9)
+    wanted = oracles.statistics(params, cohort)
+    close_fields(close, "statistics of many states", expected_statistics(params, cohort), wanted)
+    compiled = jax.jit(lambda params, data: data.score(params))
+    score = compiled(LDSParams(*map(jnp.asarray, params)), prepare(cohort, jnp.float64))
+    close_fields(close, "score of many states", score, fisher_score(params, wanted), rtol=1e-8)
