@@ -87,9 +87,16 @@ def choose_routes(gaps: Gaps, l: int, d: int) -> np.ndarray:
     for T in np.unique(gaps.length[worth]):
         of_length = worth & (gaps.length == T)
         worth[of_length] = gain[of_length].sum() > length_cost(int(T), l, d)
-    routes = [none, np.where(worth, Route.FILLED, none), np.where(able, Route.FILLED, none)]
-    routes += [np.where(gaps.k == 0, Route.COMPLETE, route) for route in routes]
+    routes = [none, _with(none, worth, Route.FILLED), _with(none, able, Route.FILLED)]
+    routes += [_with(route, gaps.k == 0, Route.COMPLETE) for route in routes]
     return min(routes, key=lambda route: total_cost(route, gaps, l, d))
+
+
+def _with(routes: np.ndarray, where: np.ndarray, route: Route) -> np.ndarray:
+    """Return the routes, another one for the sequences `where`."""
+    found = routes.copy()
+    found[where] = route
+    return found
 
 
 def sizes_of(k: np.ndarray) -> np.ndarray:
