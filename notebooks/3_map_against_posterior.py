@@ -76,7 +76,7 @@ figure = plot_forest(comparison)
 # ## Who judges the judge? An experiment
 #
 # Whether a posterior may be believed is not a matter of its diagnostics: draws can mix well and be of the wrong thing. On simulated cohorts the truth is known, and a 95 % interval should cover it 95 times in a hundred.
-# Below are four cohorts with new truths: a diagonal between 0.3 and 0.7, one link each of 0.05, 0.1, 0.2 and 0.4, eight zeros. Each is fitted (β = 13, which cross-validation finds on such cohorts), and sampled twice:
+# Below are three cohorts with new truths: a diagonal between 0.3 and 0.7, one link each of 0.05, 0.1, 0.2 and 0.4, eight zeros. Each is fitted (β = 13, which cross-validation finds on such cohorts), and sampled twice:
 # as a natural first idea has it, with the fit's own β and all but $A$ held at the fit; and as `sample_posterior` does it, with β unknown and everything sampled.
 
 
@@ -90,7 +90,7 @@ def drawn_truth(seed):
 
 
 I, judges = np.eye(4), {"fit's β, A alone": [], "β unknown, all sampled": []}
-for seed in range(4):
+for seed in range(3):
     true = drawn_truth(seed)
     patients = simulate(jax.random.key(seed), true, lengths=[25] * 40).cohort
     own = fit_map(patients, 4, Laplace(13.0), init=truth._replace(A=0.5 * I), hold=("C",))
@@ -119,13 +119,13 @@ for axis, (name, tables) in zip(axes, judges.items(), strict=True):
     shares = f"{1 - missed[nonzero].mean():.0%} of the nonzero entries, {1 - missed[~nonzero].mean():.0%} of the zeros"
     axis.set(
         title=f"{name}\n95 % intervals cover {shares}",
-        xlabel="entries of four A, by their true value",
+        xlabel="entries of three A, by their true value",
     )
     print(f"{name}: {shares}")
 _ = axes[0].set_ylabel("$A_{ij}$: truth (black), interval (orange: misses it)")
 
 # %% [markdown]
-# Four cohorts are few. `python benchmarks coverage` does the same on forty, with β chosen by `select` in each (docs/judge.md has all of it):
+# Three cohorts are few. `python benchmarks coverage` does the same on forty, with β chosen by `select` in each (docs/judge.md has all of it):
 #
 # | 95 % intervals that cover the truth, 40 cohorts | 320 nonzero entries | 320 zeros |
 # |---|---|---|

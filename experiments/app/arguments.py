@@ -49,7 +49,7 @@ Starts = Annotated[
     int | None,
     typer.Option(help="starting points of a fit with hidden states", show_default="3"),
 ]
-Seed = Annotated[int, typer.Option(help="of everything random")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="of everything random")]
 Draws = Annotated[int, typer.Option(help="draws of each chain")]
 Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
 Chains = Annotated[int, typer.Option(help="chains")]

@@ -73,6 +73,7 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
     now, reason = init(start, problem, options), None
     try:
         while reason is None:
+            taken = len(now.objective)
             now = em_steps(now, options, tell)
             reason = stop(now, options)
             if reason is None and options.accelerate:
@@ -80,6 +81,9 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
                 reason = Stop.INTERRUPTED if interrupted else None
             if reason is None and now.left(options) <= 0:
                 reason = Stop.MAX_ITER
+            stuck = len(now.objective) == taken and not float(now.point.residual) <= options.tol
+            if reason is None and stuck:  # neither EM nor quasi-Newton could take a step
+                reason = Stop.NOT_FINITE
     except KeyboardInterrupt:
         reason = Stop.INTERRUPTED
     return finish(now, options, reason)

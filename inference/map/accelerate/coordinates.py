@@ -115,7 +115,8 @@ def chart_at(
         return None
 
     def information(S, M) -> np.ndarray:
-        return np.sqrt(np.outer(np.diagonal(np.linalg.inv(S)), np.diagonal(M)))
+        # a scale must be positive; moments of an explosive A may not be, but for rounding
+        return np.sqrt(np.abs(np.outer(np.diagonal(np.linalg.inv(S)), np.diagonal(M))))
 
     S00, S10, Szz = (np.asarray(x, float)[:k, :k] for x in (stats.S00, stats.S10, stats.Szz))
     movable = {
