@@ -1,7 +1,7 @@
 """Which route each sequence of a cohort with gaps takes: the cost model, stated here alone; sequences to be filled in.
 
-Costs are rough microseconds of a core, by hand from a few timings on a busy machine (l = 5, 10, 15; T = 50, 100): good
-to a factor of two. The route follows from the data and the number of states, so that it is chosen once, on the host.
+Costs are rough microseconds of value and gradient on a core, by hand from a few timings on a busy machine (l = 3 to 15,
+N = 1 to 1000, T = 25 to 100): good to a factor of two. The route follows from the data and the number of states, so that it is chosen once, on the host.
 """
 
 from enum import Enum
@@ -13,7 +13,7 @@ import numpy as np
 from .filled import Filled, Group
 
 WORTH = 500.0  # what a route of its own must save, for it is a program to compile
-_STEP = 40.0  # a step of the filter, however few its sequences are
+_STEP = 12.0  # a step of the filter, however few its sequences are
 _MULTIPLE = 8  # k is filled up to a multiple of this
 _BLOCK = 1 << 20  # entries of all K_mm of a block at most
 _MOST_CELLS = 900  # T d up to which K is made: its memory grows with the square
@@ -44,19 +44,19 @@ def count_gaps(mask: np.ndarray, lengths: np.ndarray) -> Gaps:
 
 def filter_cost(length: Any, l: int) -> Any:
     """Return the cost of a sequence with a recursion of its own: products of l x l matrices at each step."""
-    return length * (0.6 + 0.03 * l**2)
+    return length * (0.3 + 0.015 * l**2)
 
 
 def filled_cost(gaps: Gaps, l: int, d: int) -> Any:
     """Return the cost of a sequence that is filled in: the inverse of K_mm, a product with K, and its empty steps."""
     k = np.maximum(-(-gaps.k // _MULTIPLE), 1) * _MULTIPLE
-    inverse = 2 + 6e-3 * k**2 + 1.2e-4 * k**3
-    return inverse + 1e-4 * (gaps.length * d) ** 2 + gaps.empty * 6e-4 * l * k**2
+    inverse = 4 + 0.012 * k**2 + 2.4e-4 * k**3
+    return inverse + 2e-4 * (gaps.length * d) ** 2 + gaps.empty * 1.2e-3 * l * k**2
 
 
 def length_cost(T: int, l: int, d: int) -> float:
     """Return what a length costs whatever the number of its sequences: its K, and the E-step of 2 T d + 2 columns."""
-    return T * (5 + 0.02 * T * d * l)
+    return T * (10 + 0.04 * T * d * l)
 
 
 def total_cost(route: np.ndarray, gaps: Gaps, l: int, d: int) -> float:
