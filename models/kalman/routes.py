@@ -1,7 +1,8 @@
 """Which route each sequence of a cohort with gaps takes: the cost model, stated here alone; sequences to be filled in.
 
 Costs are rough microseconds of value and gradient on a core, by hand from a few timings on a busy machine (l = 3 to 15,
-N = 1 to 1000, T = 25 to 100): good to a factor of two. The route follows from the data and the number of states, so that it is chosen once, on the host.
+N = 1 to 1000, T = 25 to 100): good to a factor of two. The route follows from the data and the number of states, so
+that it is chosen once, on the host.
 """
 
 from enum import Enum
