@@ -180,6 +180,7 @@ def sequence_statistics(params, y) -> ExpectedStatistics:
     M10 = diagonal(p.zz, lag=1) + p.z[1:, :, None] * p.z[:-1, None]
     yz = diagonal(p.yz) + p.y[:, :, None] * p.z[:, None]
     yy = diagonal(p.yy) + p.y[:, :, None] * p.y[:, None]
+    yy[~seen] -= np.asarray(params.R)  # there y_t is C z_t
     return ExpectedStatistics(
         n_sequences=np.float64(1.0),
         n_transitions=np.float64(len(y) - 1),
@@ -189,9 +190,9 @@ def sequence_statistics(params, y) -> ExpectedStatistics:
         S00=M[:-1].sum(0),
         S10=M10.sum(0),
         S11=M[1:].sum(0),
-        Szz=M[seen].sum(0),
-        Syz=yz[seen].sum(0),
-        Syy=yy[seen].sum(0),
+        Szz=M.sum(0),
+        Syz=yz.sum(0),
+        Syy=yy.sum(0),
         log_likelihood=p.log_density,
     )
 

@@ -100,8 +100,10 @@ def stationarity(
         g = quadratic(params.Q[:k, :k], s.S00[:k, :k], s.S10[:k, :k])
         parts.append(kkt_residual(g, prior, params.A[:k, :k]))
     if constraints.free("C"):
-        noise, signal = jnp.diagonal(params.R), jnp.diagonal(s.Szz) / s.n_emissions
-        parts.append((jnp.abs(new.C - params.C) * jnp.sqrt(signal / noise[:, None])).max())
+        steps = s.n_sequences + s.n_transitions
+        noise, signal = jnp.diagonal(params.R), jnp.diagonal(s.Szz) / steps
+        move = (new.C - params.C) * (steps / s.n_emissions)  # steps without a cell shorten it
+        parts.append((jnp.abs(move) * jnp.sqrt(signal / noise[:, None])).max())
     for name in Floors._fields:
         if constraints.free(name):
             S = getattr(params, name)

@@ -19,7 +19,7 @@ from ..params import LDSParams
 from . import shared_passes
 from .complete import Complete, Terms, filter_terms, statistics, total
 from .derivative import fisher_rule
-from .shared_passes import Forward, Gains, backward, gains, information
+from .shared_passes import Forward, Gains, gains
 from .statistics import ExpectedStatistics
 
 _LOG_2PI = 1.8378770664093453
@@ -32,8 +32,7 @@ class Group(NamedTuple):
     hidden: Integer[Any, "B n k"]  # the missing cells, t d + channel; T d, T d + 1, … fill up
     weights: Real[Any, "B n"]  # how much each sequence counts in a sum
     length: Integer[Any, " B"]  # which of the lengths the block has
-    empty: Integer[Any, "B p 2"]  # steps without an observed cell: (sequence of the block, step)
-    is_empty: Real[Any, "B p"]  # 0 fills up
+    empty: Real[Any, "B n"]  # how many steps of each sequence have no observed cell
 
 
 class Filled(NamedTuple):
@@ -56,16 +55,12 @@ class Filled(NamedTuple):
 
     def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
         """Return the sums that EM needs."""
-        law = joint_law(params, self)
-        found = _filter(params, self, law, states=_states(params, self, law))
+        found = _sum_forward(params, self)
         stats = statistics(params, found.data, found.fwd)
-        C, R = params.C, params.R
-        n, M = found.n_empty, sym(found.empty)
+        n_empty = jnp.stack([(group.weights * group.empty).sum() for group in self.groups]).sum()
         return stats._replace(
-            n_emissions=stats.n_emissions - n,
-            Szz=stats.Szz - M,
-            Syz=stats.Syz - C @ M,
-            Syy=stats.Syy - sym(C @ M @ C.T + n * R),
+            n_emissions=stats.n_emissions - n_empty,
+            Syy=stats.Syy - n_empty * params.R,  # there y_t is C z_t
             log_likelihood=stats.log_likelihood + found.rest,
         )
 
@@ -74,7 +69,6 @@ class Law(NamedTuple):
     """The law of all cells of a sequence, y ~ N(mean, K⁻¹), with a K for each length, 0 past it."""
 
     shared: Gains
-    units: Forward  # the filter's result for y = each unit vector, for each length
     z: Real[Array, "T l"]  # E[z_t]
     mean: Real[Array, " cells"]
     F: Real[Array, "lengths cells cells"]  # takes y - mean to whitened innovations
@@ -96,7 +90,7 @@ def joint_law(params: LDSParams, data: Filled) -> Law:
     )
     F = units.e.reshape(-1, L, cells)[:cells].swapaxes(0, 1)
     _, z = lax.scan(lambda m, _: (A @ m, m), params.pi1, length=T)
-    return Law(shared, units, z, (z @ C.T).reshape(-1), F, F.mT @ F)
+    return Law(shared, z, (z @ C.T).reshape(-1), F, F.mT @ F)
 
 
 def _fill(law: Law, block: Group) -> tuple[Array, Array, Array, Array]:
@@ -120,41 +114,6 @@ class Found(NamedTuple):
     data: Complete
     fwd: Forward
     rest: Real[Array, ""]  # to add to their log-likelihood
-    n_empty: Real[Array, ""]  # steps without an observed cell, with the sequences' weights
-    empty: Real[Array, "l l"]  # Σ M_t over these steps
-
-
-class States(NamedTuple):
-    """The law of the states given all cells: E[z_t | y] = E[z_t] + Z_t (y - mean), Cov[z_t | y] = cov_t."""
-
-    Z: Real[Array, "lengths T l cells"]
-    cov: Real[Array, "lengths T l l"]
-
-
-def _states(params: LDSParams, data: Filled, law: Law) -> States | None:
-    """Return the law of the states, or None if no sequence has a step without an observed cell."""
-    if not any(group.empty.shape[1] for group in data.groups):
-        return None
-    L, cells = law.K.shape[:2]
-    T, l = law.z.shape
-    lifted = backward(params, law.units)
-    Z = (lifted.z @ lifted.x[:, None]).reshape(-1, l, L, cells)[:T]
-    Lam = jax.vmap(lambda n_t: information(law.shared, n_t)[1:])(data.inside)
-    Pf = law.shared.Pf.reshape(-1, l, l)[:T]
-    APf = params.A @ Pf
-    return States(Z.transpose(2, 0, 1, 3), Pf - APf.mT @ Lam @ APf)
-
-
-def _empty_steps(law: Law, states: States, block: Group, filled, inverse) -> tuple[Array, Array]:
-    """Return the number of steps without an observed cell in a block, and Σ M_t over them, with weights."""
-    i, t = block.empty.T
-    w = block.is_empty * block.weights[i]
-    Z = states.Z[block.length, t]  # (p, l, cells)
-    z = law.z[t] + (Z @ (filled - law.mean)[i, :, None])[..., 0]
-    Z = jnp.pad(Z, [(0, 0), (0, 0), (0, block.hidden.shape[1])])
-    Z_m = jnp.take_along_axis(Z, block.hidden[i][:, None], axis=2)
-    cov = states.cov[block.length, t] + Z_m @ inverse[i] @ Z_m.mT
-    return w.sum(), (z.T * w) @ z + jnp.einsum("p,pij->ij", w, cov)
 
 
 def _filter(
@@ -162,14 +121,13 @@ def _filter(
     data: Filled,
     law: Law,
     weights: list[Array] | None = None,
-    states: States | None = None,
 ) -> Found:
     """Filter the complete data with the moments Σ_n w_n E[(1, y_n)(1, y_n)' | observed]."""
     weights = [group.weights for group in data.groups] if weights is None else weights
     L, cells = law.K.shape[:2]
 
     def add(carry, x):
-        G, rest, n_empty, empty = carry
+        G, rest = carry
         block, w = x
         filled, inverse, logdet, k = _fill(law, block)
         rows = jnp.pad(filled, [(0, 0), (1, block.hidden.shape[1])]).at[:, 0].set(1.0)
@@ -179,19 +137,16 @@ def _filter(
         G = G.at[block.length].add(moments[: 1 + cells, : 1 + cells])
         # complete data have p(y_m | y_o) too: its expected logarithm is ½ (log |K_mm| - k log 2π - k)
         rest = rest + 0.5 * w @ (k * (1 + _LOG_2PI) - logdet)
-        if states is not None and block.empty.shape[0]:
-            n, M = _empty_steps(law, states, block, filled, inverse)
-            n_empty, empty = n_empty + n, empty + M
-        return (G, rest, n_empty, empty), None
+        return (G, rest), None
 
     zero = jnp.zeros((), law.K.dtype)
-    carry = jnp.zeros((L, 1 + cells, 1 + cells), zero.dtype), zero, zero, jnp.zeros_like(params.A)
+    carry = jnp.zeros((L, 1 + cells, 1 + cells), zero.dtype), zero
     for group, w in zip(data.groups, weights, strict=True):
         carry, _ = lax.scan(add, carry, (group, w))
-    G, *others = carry
+    G, rest = carry
     n_t = [w.sum(1) @ data.inside[g.length] for g, w in zip(data.groups, weights, strict=True)]
     columns = _columns(G, data.inside, jnp.stack(n_t).sum(0))
-    return Found(columns, shared_passes.forward(params, columns, law.shared), *others)
+    return Found(columns, shared_passes.forward(params, columns, law.shared), rest)
 
 
 def _columns(G: Array, inside: Array, n_t: Array) -> Complete:

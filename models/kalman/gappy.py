@@ -100,18 +100,17 @@ def score(params: LDSParams, data: Gappy, fwd: Forward, weights: Array) -> tuple
 
 def backward(
     params: LDSParams, data: Gappy, fwd: Forward, weights: Array
-) -> tuple[LDSParams, Array, tuple[Array, ...]]:
-    """Return the score, the gradients in y, and the moments (z1, M1, S00, S11, Szz) of the states.
+) -> tuple[LDSParams, Array, tuple[Array, Array, Array]]:
+    """Return the score, the gradients in y, and the moments (z1, M1, Szz) of the states.
 
-    The adjoint recursions and the score are those of `shared_passes`, with every sum taken during the recursion.
+    The adjoint recursions and the score are those of `shared_passes`. All sums are taken during the recursion, by three
+    products a step: a call costs more than the arithmetic of a small one.
     """
     A, C = params.A, params.C
-
-    def outer(a, b):  # Σ_n w_n a b' of vectors (i, N), or of matrices (i, k, N) (j, k, N)
-        return (a * weights).reshape(a.shape[0], -1) @ b.reshape(b.shape[0], -1).T
+    d, l = C.shape
 
     def step(carry, x):
-        r, Lam, goes_on, (_, M, *sums) = carry
+        r, Lam, (_, _, *sums) = carry
         fwd, o, inside = lax.optimization_barrier(x)
         mf, Pf, Kt, W, e, _ = fwd
         s, LamA = left(A.T, r), tr(left(A.T, Lam))
@@ -120,35 +119,41 @@ def backward(
         u = (W * e[:, None]).sum(0) - (Kt * s).sum(1)
         KLam = mul(Kt, Lamf)
         D = mul(tr(W), W) * (o[:, None] * o * inside) + mul(KLam, tr(Kt))
-
-        seen = o.max(0) * inside  # a step without an observed cell leaves the sums of C and R
-        taken = mul(Pf, Lamf)
-
-        def moment(w):
-            return outer(z * w, z) + ((Pf * weights * w).sum(-1) - outer(taken * w, Pf))
-
-        new = LDSParams(
-            A=outer(r, z) - outer(LamA, Pf),
-            C=outer(u, z) - (Kt * weights * inside).sum(-1) + outer(KLam, Pf),
-            Q=0.5 * (outer(r, r) - (Lam * weights).sum(-1)),
-            R=0.5 * (outer(u, u) - (D * weights).sum(-1)),
-            pi1=jnp.zeros_like(params.pi1),
-            V1=jnp.zeros_like(params.V1),
-        )
-        # M is the moment of the step after this one; after the scan, that of the first step
-        sums = jax.tree.map(jnp.add, sums, [new, moment(goes_on), M, moment(seen)])
-        now = z @ weights, moment(inside)
         DC = tr(left(C.T, D))
-        Lam = sym(Lamf + left(C.T, DC) - 2 * left(C.T, KLam))
-        return (s + C.T @ u, Lam, inside, (*now, *sums)), u
 
-    A0 = jnp.zeros_like(A)
-    zeros = jnp.zeros_like(params.pi1), A0, jax.tree.map(jnp.zeros_like, params), A0, A0, A0
-    end = jnp.zeros_like(fwd.mf[0]), jnp.zeros_like(fwd.Pf[0]), jnp.zeros_like(weights), zeros
+        w = weights * inside  # r, u, Λ and D are 0 past the end
+        means = jnp.concatenate([r, u, z])
+        means = (means * w) @ means.T
+        by_Pf = jnp.concatenate([LamA, KLam, mul(Pf, Lamf)]) * w  # (2l + d, l, N)
+        by_Pf = by_Pf.reshape(2 * l + d, -1) @ Pf.reshape(l, -1).T
+        alone = [Lam.reshape(l * l, -1), D.reshape(d * d, -1), Pf.reshape(l * l, -1)]
+        alone = jnp.concatenate([*alone, Kt.reshape(d * l, -1)]) @ w
+        Pf_sum = alone[l * l + d * d :][: l * l].reshape(l, l)
+        M = means[l + d :, l + d :] + Pf_sum - by_Pf[l + d :]
+        # after the scan, z and M are those of the first step
+        now = z @ w, M, *jax.tree.map(jnp.add, sums, [means, by_Pf, alone])
+        Lam = sym(Lamf + left(C.T, DC) - 2 * left(C.T, KLam))
+        return (s + C.T @ u, Lam, now), u
+
+    def zeros(*shape):
+        return jnp.zeros(shape, A.dtype)
+
+    n = 2 * l + d
+    sums = zeros(l), zeros(l, l), zeros(n, n), zeros(n, l), zeros(2 * l * l + d * d + d * l)
+    end = jnp.zeros_like(fwd.mf[0]), jnp.zeros_like(fwd.Pf[0]), sums
     xs = (fwd, data.observed, data.inside)
-    (r, Lam, _, (z1, M1, grads, *others)), u = lax.scan(step, end, xs, reverse=True)
-    V1 = 0.5 * (outer(r, r) - (Lam * weights).sum(-1))
-    return grads._replace(pi1=r @ weights, V1=V1), -u * weights, (z1, M1, *others)
+    (r, Lam, (z1, M1, means, by_Pf, alone)), u = lax.scan(step, end, xs, reverse=True)
+    Lam_sum, D, Pf, Kt = jnp.split(alone, [l * l, l * l + d * d, 2 * l * l + d * d])
+    grads = LDSParams(
+        A=means[:l, l + d :] - by_Pf[:l],
+        C=means[l : l + d, l + d :] - Kt.reshape(d, l) + by_Pf[l : l + d],
+        Q=0.5 * (means[:l, :l] - Lam_sum.reshape(l, l)),
+        R=0.5 * (means[l : l + d, l : l + d] - D.reshape(d, d)),
+        pi1=r @ weights,
+        V1=0.5 * ((r * weights) @ r.T - Lam @ weights),
+    )
+    Szz = means[l + d :, l + d :] + Pf.reshape(l, l) - by_Pf[l + d :]
+    return grads, -u * weights, (z1, M1, Szz)
 
 
 def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
@@ -156,12 +161,16 @@ def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
 
     Σ E[e_t z_{t-1}'] = Q g_A, so S10 follows from S00; likewise, with Σ E[v_t v_t'] = n R + 2 R g_R R, the moments
     of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score has taken their conditional
-    moments into account. M1 and S11 are not computed in this way: 2 V1 g_V1 V1 multiplies rounding by V1².
+    moments into account, and a step without an observed cell adds nothing to it. M1 is not computed in this way:
+    2 V1 g_V1 V1 multiplies rounding by V1².
     """
     A, C, Q, R, _, _ = params
     weights = data.weights
     fwd = forward(params, data)
-    grads, _, (z1, M1, S00, S11, Szz) = backward(params, data, fwd, weights)
+    grads, _, (z1, M1, Szz) = backward(params, data, fwd, weights)
+    last = jnp.maximum(data.inside.sum(0).astype(int) - 1, 0), ..., jnp.arange(weights.size)
+    m, P = fwd.mf[last], fwd.Pf[last]  # (N, l), (N, l, l): nothing later is known of the last state
+    S00 = Szz - (m.T * weights) @ m - jnp.einsum("n,nij->ij", weights, P)
     n_transitions = data.inside[1:].sum(0) @ weights
     n_emissions = (data.inside * data.observed.max(1)).sum(0) @ weights
     ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
@@ -174,7 +183,7 @@ def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
         M1=sym(M1),
         S00=sym(S00),
         S10=A @ S00 + ez,
-        S11=sym(S11),
+        S11=sym(Szz - M1),
         Szz=sym(Szz),
         Syz=C @ Szz + vz,
         Syy=sym(C @ Szz @ C.T + vz @ C.T + C @ vz.T + vv),

@@ -161,16 +161,11 @@ def _group(y, mask, lengths, chosen, k, distinct) -> tuple[Group, np.ndarray]:
     is_missing = np.arange(width) < flat.sum(1)[:, None]
     hidden[taken, :width] = np.where(is_missing, first, cells + np.arange(width))
 
-    m, t = np.nonzero(missing.all(2))
-    b, i = np.divmod(np.flatnonzero(taken)[m], n)
-    counts = np.bincount(b, minlength=B)
-    at = np.arange(len(b)) - (np.cumsum(counts) - counts)[b]  # b never falls
-    p = -(-counts.max() // 4) * 4
-    pairs, is_empty = np.zeros((B, p, 2), np.int32), np.zeros((B, p))
-    pairs[b, at], is_empty[b, at] = np.stack([i, t], axis=1), 1.0
+    empty = np.zeros(B * n)
+    empty[taken] = missing.all(2).sum(1)
     blocks = values.reshape(B, n, cells), hidden.reshape(B, n, k).astype(np.int32)
     of_blocks = np.array(of_block, np.int32)
-    return Group(*blocks, np.zeros((B, n)), of_blocks, pairs, is_empty), slots
+    return Group(*blocks, np.zeros((B, n)), of_blocks, empty.reshape(B, n)), slots
 
 
 def _block_size(lengths: np.ndarray, k: int) -> int:

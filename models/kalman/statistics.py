@@ -12,9 +12,11 @@ from ..params import LDSParams
 class ExpectedStatistics(NamedTuple):
     """Sums over sequences n and steps t of posterior moments, M_t = E[z_t z_t' | y], weighted by w_n.
 
-    The paper's Σ_{t>=2} M_t is S11, Σ M_{t,t-1} is S10, Σ_{t>=2} M_{t-1} is S00. Sums with y run over the
-    steps with at least one observed cell; missing cells of such a step enter by their conditional
-    moments given the observed ones.
+    The paper's Σ_{t>=2} M_t is S11, Σ M_{t,t-1} is S10, Σ_{t>=2} M_{t-1} is S00. Missing cells enter by their
+    conditional moments given the observed ones. At a step without any observed cell y_t is C z_t, without noise, and the
+    step is not counted in n_emissions. For R this is as if the step were not there. C meets points that
+    lie on C itself: its M-step is shorter, and the objective still never falls, since they add -½ |C_old z - C z|² in
+    units of R to what EM maximises, which is 0 at C_old and nowhere above.
     """
 
     n_sequences: Real[Any, ""]  # Σ w_n
@@ -25,7 +27,7 @@ class ExpectedStatistics(NamedTuple):
     S00: Real[Any, "l l"]
     S10: Real[Any, "l l"]
     S11: Real[Any, "l l"]
-    Szz: Real[Any, "l l"]  # Σ M_t, steps with an observed cell
+    Szz: Real[Any, "l l"]  # Σ M_t
     Syz: Real[Any, "d l"]  # Σ E[y_t z_t']
     Syy: Real[Any, "d d"]  # Σ E[y_t y_t']
     log_likelihood: Real[Any, ""]  # Σ w_n log p(y_n)
