@@ -33,3 +33,23 @@ def fisher_rule(forward: Callable, value: Callable, score: Callable) -> Callable
 
     f.defvjp(f_forward, f_backward)
     return f
+
+
+def summed_rule(value: Callable, value_and_score: Callable) -> Callable[[Any, Any], Any]:
+    """Return f(params, data) = value(params, data), a sum over sequences, whose gradient comes in the same pass.
+
+    Nothing of the pass is kept but the gradient: with many sequences this bounds the memory.
+    """
+
+    @jax.custom_vjp
+    def f(params, data):
+        return value(params, data)
+
+    def f_backward(residuals, cotangent):
+        return jax.tree.map(lambda g: cotangent * g, residuals), None
+
+    def f_forward(params, data):
+        return value_and_score(params, data)
+
+    f.defvjp(f_forward, f_backward)
+    return f

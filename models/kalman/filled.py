@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Integer, Real
 
-from ..linalg import spd_inverse, sym
+from ..linalg import spd_inverse
 from ..params import LDSParams
 from . import shared_passes
 from .complete import Complete, Terms, filter_terms, statistics, total

@@ -4,18 +4,19 @@ The sequences are the last axis of every array (see `linalg`). A missing cell ha
 independent unit noise, so that it has no effect while the other channels of its step are used in full.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Real
 
 from ..linalg import batched as mul
 from ..linalg import left, sym, tr, whitener
 from ..params import LDSParams
-from .derivative import fisher_rule
-from .statistics import ExpectedStatistics
+from .derivative import fisher_rule, summed_rule
+from .statistics import ExpectedStatistics, StateMoments, statistics_of_score
 
 
 class Gappy(NamedTuple):
@@ -36,7 +37,7 @@ class Gappy(NamedTuple):
 
     def log_likelihood(self, params: LDSParams) -> Array:
         """Return Σ_n w_n log p(y_n | Ω)."""
-        return lax.map(lambda x: block_log_likelihood(params, x) @ x.weights, self).sum()
+        return summed(params, self)
 
     def score(self, params: LDSParams) -> LDSParams:
         """Return the gradient of `log_likelihood`."""
@@ -99,9 +100,9 @@ def score(params: LDSParams, data: Gappy, fwd: Forward, weights: Array) -> tuple
 
 
 def backward(
-    params: LDSParams, data: Gappy, fwd: Forward, weights: Array
-) -> tuple[LDSParams, Array, tuple[Array, Array, Array]]:
-    """Return the score, the gradients in y, and the moments (z1, M1, Szz) of the states.
+    params: LDSParams, data: Gappy, fwd: Forward, weights: Array, states: bool = False
+) -> tuple[LDSParams, Array, Any]:
+    """Return the score, the gradients in y, and the moments (z1, M1, Szz) of the states, or None if not asked for.
 
     The adjoint recursions and the score are those of `shared_passes`. All sums are taken during the recursion, by three
     products a step: a call costs more than the arithmetic of a small one.
@@ -109,8 +110,11 @@ def backward(
     A, C = params.A, params.C
     d, l = C.shape
 
+    def M_sum(means, by_Pf, alone):  # Σ w (z z' + Pf - Pf A'ΛA Pf)
+        return means[l + d :, l + d :] + alone[-l * l :].reshape(l, l) - by_Pf[l + d :]
+
     def step(carry, x):
-        r, Lam, (_, _, *sums) = carry
+        r, Lam, (_, M1, *sums) = carry
         fwd, o, inside = lax.optimization_barrier(x)
         mf, Pf, Kt, W, e, _ = fwd
         s, LamA = left(A.T, r), tr(left(A.T, Lam))
@@ -124,26 +128,22 @@ def backward(
         w = weights * inside  # r, u, Λ and D are 0 past the end
         means = jnp.concatenate([r, u, z])
         means = (means * w) @ means.T
-        by_Pf = jnp.concatenate([LamA, KLam, mul(Pf, Lamf)]) * w  # (2l + d, l, N)
-        by_Pf = by_Pf.reshape(2 * l + d, -1) @ Pf.reshape(l, -1).T
-        alone = [Lam.reshape(l * l, -1), D.reshape(d * d, -1), Pf.reshape(l * l, -1)]
-        alone = jnp.concatenate([*alone, Kt.reshape(d * l, -1)]) @ w
-        Pf_sum = alone[l * l + d * d :][: l * l].reshape(l, l)
-        M = means[l + d :, l + d :] + Pf_sum - by_Pf[l + d :]
-        # after the scan, z and M are those of the first step
-        now = z @ w, M, *jax.tree.map(jnp.add, sums, [means, by_Pf, alone])
+        by_Pf = jnp.concatenate([LamA, KLam, mul(Pf, Lamf)] if states else [LamA, KLam]) * w
+        by_Pf = by_Pf.reshape(by_Pf.shape[0], -1) @ Pf.reshape(l, -1).T
+        alone = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in (Lam, D, Kt, Pf)]) @ w
+        # after the scan these are those of the first step
+        first = z @ w, M_sum(means, by_Pf, alone) if states else M1
+        now = *first, *jax.tree.map(jnp.add, sums, [means, by_Pf, alone])
         Lam = sym(Lamf + left(C.T, DC) - 2 * left(C.T, KLam))
         return (s + C.T @ u, Lam, now), u
 
-    def zeros(*shape):
-        return jnp.zeros(shape, A.dtype)
-
-    n = 2 * l + d
-    sums = zeros(l), zeros(l, l), zeros(n, n), zeros(n, l), zeros(2 * l * l + d * d + d * l)
+    n, rows = 2 * l + d, (2 * l if states else l) + d
+    shapes = l, (l, l), (n, n), (rows, l), 2 * l * l + d * d + d * l
+    sums = tuple(jnp.zeros(shape, A.dtype) for shape in shapes)
     end = jnp.zeros_like(fwd.mf[0]), jnp.zeros_like(fwd.Pf[0]), sums
     xs = (fwd, data.observed, data.inside)
     (r, Lam, (z1, M1, means, by_Pf, alone)), u = lax.scan(step, end, xs, reverse=True)
-    Lam_sum, D, Pf, Kt = jnp.split(alone, [l * l, l * l + d * d, 2 * l * l + d * d])
+    Lam_sum, D, Kt, _ = jnp.split(alone, np.cumsum([l * l, d * d, d * l]))
     grads = LDSParams(
         A=means[:l, l + d :] - by_Pf[:l],
         C=means[l : l + d, l + d :] - Kt.reshape(d, l) + by_Pf[l : l + d],
@@ -152,43 +152,36 @@ def backward(
         pi1=r @ weights,
         V1=0.5 * ((r * weights) @ r.T - Lam @ weights),
     )
-    Szz = means[l + d :, l + d :] + Pf.reshape(l, l) - by_Pf[l + d :]
-    return grads, -u * weights, (z1, M1, Szz)
+    found = (z1, M1, M_sum(means, by_Pf, alone)) if states else None
+    return grads, -u * weights, found
 
 
 def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
-    """Return the sums of a block, computed from the score by Fisher's identity.
-
-    Σ E[e_t z_{t-1}'] = Q g_A, so S10 follows from S00; likewise, with Σ E[v_t v_t'] = n R + 2 R g_R R, the moments
-    of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score has taken their conditional
-    moments into account, and a step without an observed cell adds nothing to it. M1 is not computed in this way:
-    2 V1 g_V1 V1 multiplies rounding by V1².
-    """
-    A, C, Q, R, _, _ = params
+    """Return the sums of a block."""
     weights = data.weights
     fwd = forward(params, data)
-    grads, _, (z1, M1, Szz) = backward(params, data, fwd, weights)
-    last = jnp.maximum(data.inside.sum(0).astype(int) - 1, 0), ..., jnp.arange(weights.size)
-    m, P = fwd.mf[last], fwd.Pf[last]  # (N, l), (N, l, l): nothing later is known of the last state
-    S00 = Szz - (m.T * weights) @ m - jnp.einsum("n,nij->ij", weights, P)
+    grads, _, (z1, M1, Szz) = backward(params, data, fwd, weights, states=True)
+    end = jnp.maximum(data.inside.sum(0).astype(int) - 1, 0), ..., jnp.arange(weights.size)
+    m, P = fwd.mf[end], fwd.Pf[end]  # (N, l), (N, l, l): nothing later is known of the last state
+    last = (m.T * weights) @ m + jnp.einsum("n,nij->ij", weights, P)
     n_transitions = data.inside[1:].sum(0) @ weights
     n_emissions = (data.inside * data.observed.max(1)).sum(0) @ weights
-    ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
-    vv = n_emissions * R + 2 * R @ grads.R @ R
-    return ExpectedStatistics(
-        n_sequences=weights.sum(),
-        n_transitions=n_transitions,
-        n_emissions=n_emissions,
-        z1=z1,
-        M1=sym(M1),
-        S00=sym(S00),
-        S10=A @ S00 + ez,
-        S11=sym(Szz - M1),
-        Szz=sym(Szz),
-        Syz=C @ Szz + vz,
-        Syy=sym(C @ Szz @ C.T + vz @ C.T + C @ vz.T + vv),
-        log_likelihood=loglik(data, fwd) @ weights,
-    )
+    n = weights.sum(), n_transitions, n_emissions
+    states = StateMoments(n, z1, M1, Szz, last)
+    return statistics_of_score(params, grads, states, loglik(data, fwd) @ weights)
 
 
+def _sum_value(params: LDSParams, data: Gappy) -> Array:
+    return lax.map(lambda x: loglik(x, forward(params, x)) @ x.weights, data).sum()
+
+
+def _sum_value_and_score(params: LDSParams, data: Gappy) -> tuple[Array, LDSParams]:
+    def block(x):
+        fwd = forward(params, x)
+        return loglik(x, fwd) @ x.weights, backward(params, x, fwd, x.weights)[0]
+
+    return jax.tree.map(lambda x: x.sum(0), lax.map(block, data))
+
+
+summed = summed_rule(_sum_value, _sum_value_and_score)
 block_log_likelihood = fisher_rule(forward, loglik, score)

@@ -10,6 +10,7 @@ from jaxtyping import Integer
 from ..params import LDSParams
 from .filled import Filled
 from .gappy import Gappy
+from .observed import Observed
 from .statistics import ExpectedStatistics
 
 
@@ -33,18 +34,18 @@ class Parts(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """Sequences to be filled in, and the same sequences for the filter, which runs where filling would lose digits."""
+    """Sequences by the law of all their cells, and the same ones for the filter, which runs where that loses digits."""
 
-    filled: Filled
+    dense: Filled | Observed
     spare: Gappy
-    place: Integer[Any, " N"]  # where the sequences are in `Filled.sequences`
+    place: Integer[Any, " N"]  # where the sequences are in `dense.sequences`
 
     def sequences(self, params: LDSParams) -> Array:
         """Return log p(y_n | Ω) of each sequence, (N,)."""
         N = self.place.shape[0]
         return self._either(
             params,
-            lambda: self.filled.sequences(params)[self.place],
+            lambda: self.dense.sequences(params)[self.place],
             lambda: self.spare.sequences(params)[:N],
         )
 
@@ -52,35 +53,35 @@ class Guarded(NamedTuple):
         """Return Σ_n w_n log p(y_n | Ω)."""
         return self._either(
             params,
-            lambda: self.filled.log_likelihood(params),
+            lambda: self.dense.log_likelihood(params),
             lambda: self.spare.log_likelihood(params),
         )
 
     def score(self, params: LDSParams) -> LDSParams:
         """Return the gradient of `log_likelihood`."""
         return self._either(
-            params, lambda: self.filled.score(params), lambda: self.spare.score(params)
+            params, lambda: self.dense.score(params), lambda: self.spare.score(params)
         )
 
     def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
         """Return the sums that EM needs."""
         return self._either(
             params,
-            lambda: self.filled.expected_statistics(params),
+            lambda: self.dense.expected_statistics(params),
             lambda: self.spare.expected_statistics(params),
         )
 
-    def _either(self, params, filled, spare) -> Any:
-        T = self.filled.inside.shape[1]
-        return lax.cond(stiffness(params, T) < safe_stiffness(params.A.dtype), filled, spare)
+    def _either(self, params, dense, spare) -> Any:
+        T = self.dense.inside.shape[1]
+        return lax.cond(stiffness(params, T) < safe_stiffness(params.A.dtype), dense, spare)
 
 
 def stiffness(params: LDSParams, T: int) -> Array:
     """Return the largest variance of a cell in units of its own noise, max_t,i Var[y_ti] (R⁻¹)_ii.
 
-    A missing cell is filled in from the precision that it would have had if it had been observed. Where its noise given
-    the other channels is far smaller than its variance this difference of large numbers loses digits: about
-    eps times the stiffness.
+    A missing cell is filled in from the precision that it would have had if it had been observed, and a covariance of
+    observed cells is inverted whole. Where the noise of a cell given the other channels is far smaller than its
+    variance this loses digits: about eps times the stiffness.
     """
     A, C, Q, R, _, V1 = params
 
@@ -95,5 +96,5 @@ def stiffness(params: LDSParams, T: int) -> Array:
 
 
 def safe_stiffness(dtype: Any) -> float:
-    """Return up to which stiffness cells are filled in: 160,000 in double precision, 200 in single."""
+    """Return up to which stiffness the law of all cells is used: 160,000 in double precision, 200 in single."""
     return float(jnp.finfo(dtype).eps) ** (-1 / 3)

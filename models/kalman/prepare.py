@@ -2,7 +2,8 @@
 
 Without gaps one covariance recursion serves all sequences (`complete`). Computations that need only sums over
 sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compress`). Sequences with
-gaps are filled in by their conditional moments (`filled`) or have a recursion each (`gappy`), by the costs of `routes`.
+gaps are filled in by their conditional moments (`filled`), go by the law of their observed cells (`observed`) or have
+a recursion each (`gappy`), by the costs of `routes`.
 """
 
 import functools
@@ -17,8 +18,9 @@ from ..cohort import Cohort
 from ..params import LDSParams
 from .complete import Complete
 from .gappy import Gappy
+from .packing import pack_filled, pack_observed
 from .parts import Guarded, Parts
-from .routes import Route, arrange_filled, choose_routes, count_gaps
+from .routes import Route, choose_routes, count_gaps
 from .statistics import ExpectedStatistics
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
@@ -69,7 +71,7 @@ def prepare(
 
 
 def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) -> Prepared:
-    """Arrange a cohort with gaps in parts: sequences that are complete, filled in, and filtered."""
+    """Arrange a cohort with gaps in parts, by the routes that the sequences take."""
     lengths, mask = np.asarray(cohort.lengths), np.asarray(cohort.mask)
     route = choose_routes(count_gaps(mask, lengths), n_states, cohort.n_channels)
     parts = []
@@ -79,22 +81,24 @@ def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) ->
         w = None if weights is None else weights[chosen]
         if name is Route.COMPLETE:
             parts.append(prepare(few, dtype, w, n_states))
-        elif name is Route.FILLED:
-            parts.append(guarded(few, dtype, w))
-        else:
+        elif name is Route.FILTERED:
             parts.append(_by_length(few, dtype, w))
+        else:
+            parts.append(guarded(few, dtype, w, name))
     return parts[0] if len(parts) == 1 else Parts(tuple(parts))
 
 
-def guarded(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Guarded:
-    """Arrange sequences to be filled in, with the filter as a spare route."""
+def guarded(
+    cohort: Cohort, dtype: Any, weights: Array | None = None, route: Route = Route.FILLED
+) -> Guarded:
+    """Arrange sequences to be filled in, or to go by their observed cells, with the filter as a spare route."""
     w = np.ones(len(cohort.lengths)) if weights is None else weights
-    filled, place = arrange_filled(
-        np.asarray(cohort.y), np.asarray(cohort.mask), np.asarray(cohort.lengths), w, dtype
-    )
+    pack = pack_filled if route is Route.FILLED else pack_observed
+    y, mask, lengths = (np.asarray(x) for x in (cohort.y, cohort.mask, cohort.lengths))
+    dense, place = pack(y, mask, lengths, w, dtype)
     spare = arrange(replace(cohort, complete=False), dtype, weights, _MULTIPLE)
     assert isinstance(spare, Gappy)
-    return Guarded(filled, spare, jnp.asarray(place))
+    return Guarded(dense, spare, jnp.asarray(place))
 
 
 def _members(cohort: Cohort, chosen: np.ndarray, complete: bool = False) -> Cohort:
@@ -126,12 +130,14 @@ def sequence_routes(
     if cohort.complete or not isinstance(cohort.y, np.ndarray):
         return [(every, arrange(cohort, dtype))]
     gaps = count_gaps(np.asarray(cohort.mask), np.asarray(cohort.lengths))
-    filled = choose_routes(gaps, n_states, cohort.n_channels) == Route.FILLED
-    found = []
-    if filled.any():
-        found.append((every[filled], guarded(_members(cohort, filled), dtype)))
-    if not filled.all():
-        found.append((every[~filled], arrange(_members(cohort, ~filled), dtype)))
+    route, found = choose_routes(gaps, n_states, cohort.n_channels), []
+    for name in dict.fromkeys(route):
+        chosen = route == name
+        few = _members(cohort, chosen, complete=name is Route.COMPLETE)
+        dense = name in (Route.FILLED, Route.OBSERVED)
+        found.append(
+            (every[chosen], guarded(few, dtype, route=name) if dense else arrange(few, dtype))
+        )
     return found
 
 

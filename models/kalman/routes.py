@@ -8,10 +8,9 @@ that it is chosen once, on the host.
 from enum import Enum
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from .filled import Filled, Group
+from .packing import MULTIPLE
 
 WORTH = 500.0  # what a route of its own must save, for it is a program to compile
 _STEP = 12.0  # a step of the filter, however few its sequences are
@@ -25,6 +24,7 @@ class Route(Enum):
 
     COMPLETE = "without gaps, compressed with the others of its length"
     FILLED = "missing cells filled in"
+    OBSERVED = "by the law of its observed cells"
     FILTERED = "a recursion of its own"
 
 
@@ -98,79 +98,3 @@ def _with(routes: np.ndarray, where: np.ndarray, route: Route) -> np.ndarray:
     found = routes.copy()
     found[where] = route
     return found
-
-
-def sizes_of(k: np.ndarray) -> np.ndarray:
-    """Return the size (N,) that each sequence's K_mm is filled up to: two sizes, with the least Σ size³, or one."""
-    rounded = np.maximum(-(-k // _MULTIPLE), 1) * _MULTIPLE
-    largest = rounded.max()
-    choices = [np.where(rounded <= size, size, largest) for size in np.unique(rounded)]
-    costs = [(x.astype(float) ** 3).sum() for x in choices]  # the last has one size
-    best = int(np.argmin(costs))
-    # a second size is a second program: it must save a tenth
-    return choices[best if costs[best] < 0.9 * costs[-1] else -1]
-
-
-def arrange_filled(
-    y: np.ndarray, mask: np.ndarray, lengths: np.ndarray, weights: Any, dtype: Any
-) -> tuple[Filled, np.ndarray]:
-    """Arrange sequences y (N, T, d) to be filled in; return also where each of them is in `Filled.sequences`."""
-    N, T, d = y.shape
-    gaps = count_gaps(mask, lengths)
-    size = sizes_of(gaps.k)
-    distinct = np.unique(lengths)
-    groups, place, start = [], np.zeros(N, int), 0
-    for k in np.unique(size):
-        group, slots = _group(y, mask, lengths, np.flatnonzero(size == k), int(k), distinct)
-        B, n = slots.shape
-        at = np.flatnonzero(slots.reshape(-1) >= 0)
-        place[slots.reshape(-1)[at]] = start + at
-        start += B * n
-        arrays = (jnp.asarray(x, dtype if x.dtype.kind == "f" else None) for x in group)
-        w = jnp.asarray(weights, dtype)[slots] * (slots >= 0)  # weights may be traced
-        groups.append(Group(*arrays)._replace(weights=w))
-    inside = np.arange(T) < distinct[:, None]
-    return Filled(tuple(groups), jnp.asarray(inside, dtype)), place
-
-
-def _group(y, mask, lengths, chosen, k, distinct) -> tuple[Group, np.ndarray]:
-    """Return the sequences `chosen` in blocks of one length, and which sequence has each place (B, n), -1 for none."""
-    _, T, d = y.shape
-    cells = T * d
-    n = _block_size(lengths[chosen], k)
-    slots, of_block = [], []
-    for i, length in enumerate(distinct):
-        members = chosen[lengths[chosen] == length]
-        for first in range(0, len(members), n):
-            part = members[first : first + n]
-            slots.append(np.pad(part, (0, n - len(part)), constant_values=-1))
-            of_block.append(i)
-    slots = np.array(slots)
-    B = len(slots)
-    taken = slots.reshape(-1) >= 0
-    members = slots.reshape(-1)[taken]
-    inside = (np.arange(T) < lengths[members, None])[..., None]
-    missing = ~mask[members] & inside
-    values, hidden = np.zeros((B * n, cells)), np.tile(cells + np.arange(k), (B * n, 1))
-    values[taken] = np.where(mask[members] & inside, y[members], 0.0).reshape(-1, cells)
-    flat = missing.reshape(-1, cells)
-    first = np.argsort(~flat, axis=1, kind="stable")[
-        :, :k
-    ]  # the missing cells in order, then others
-    width = first.shape[1]
-    is_missing = np.arange(width) < flat.sum(1)[:, None]
-    hidden[taken, :width] = np.where(is_missing, first, cells + np.arange(width))
-
-    empty = np.zeros(B * n)
-    empty[taken] = missing.all(2).sum(1)
-    blocks = values.reshape(B, n, cells), hidden.reshape(B, n, k).astype(np.int32)
-    of_blocks = np.array(of_block, np.int32)
-    return Group(*blocks, np.zeros((B, n)), of_blocks, empty.reshape(B, n)), slots
-
-
-def _block_size(lengths: np.ndarray, k: int) -> int:
-    """Return how many sequences a block has: many, but few that fill up, and bounded memory."""
-    counts = np.unique(lengths, return_counts=True)[1]
-    sizes = [n for n in (8, 16, 32, 64, 128) if n == 8 or n * k**2 <= _BLOCK]
-    padded = [(-(-counts // n)).sum() * (n + 8) for n in sizes]
-    return sizes[int(np.argmin(padded))]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Real
 
-from ..linalg import definite
+from ..linalg import definite, sym
 from ..params import LDSParams
 
 
@@ -13,10 +13,10 @@ class ExpectedStatistics(NamedTuple):
     """Sums over sequences n and steps t of posterior moments, M_t = E[z_t z_t' | y], weighted by w_n.
 
     The paper's Σ_{t>=2} M_t is S11, Σ M_{t,t-1} is S10, Σ_{t>=2} M_{t-1} is S00. Missing cells enter by their
-    conditional moments given the observed ones. At a step without any observed cell y_t is C z_t, without noise, and the
-    step is not counted in n_emissions. For R this is as if the step were not there. C meets points that
-    lie on C itself: its M-step is shorter, and the objective still never falls, since they add -½ |C_old z - C z|² in
-    units of R to what EM maximises, which is 0 at C_old and nowhere above.
+    conditional moments given the observed ones. At a step without any observed cell y_t is C z_t, without noise, and
+    the step is not counted in n_emissions. For R this is as if the step were not there. C meets points that lie on C:
+    its M-step is shorter, and the objective still never falls, since they add -½ |C_old z - C z|², in units of R, to
+    what EM maximises, which is 0 at C_old and nowhere above.
     """
 
     n_sequences: Real[Any, ""]  # Σ w_n
@@ -31,6 +31,47 @@ class ExpectedStatistics(NamedTuple):
     Syz: Real[Any, "d l"]  # Σ E[y_t z_t']
     Syy: Real[Any, "d d"]  # Σ E[y_t y_t']
     log_likelihood: Real[Any, ""]  # Σ w_n log p(y_n)
+
+
+class StateMoments(NamedTuple):
+    """Sums of the moments of the states alone, weighted by w_n, and how many terms they have."""
+
+    n: tuple[Any, Any, Any]  # Σ w_n, Σ w_n (T_n - 1), Σ w_n (steps with an observed cell)
+    z1: Real[Any, " l"]  # Σ E[z_1]
+    M1: Real[Any, "l l"]  # Σ M_1
+    Szz: Real[Any, "l l"]  # Σ M_t
+    last: Real[Any, "l l"]  # Σ M_t at the last step of each sequence
+
+
+def statistics_of_score(
+    params: LDSParams, grads: LDSParams, states: StateMoments, log_likelihood: Any
+) -> ExpectedStatistics:
+    """Return all sums from the moments of the states and the score, by Fisher's identity.
+
+    Σ E[e_t z_{t-1}'] = Q g_A, so S10 follows from S00; likewise, with Σ E[v_t v_t'] = n R + 2 R g_R R, the moments
+    of y_t = C z_t + v_t from Szz. Missing cells need no care here: the score has taken their conditional
+    moments into account, and a step without an observed cell adds nothing to it. M1 is not computed in this way:
+    2 V1 g_V1 V1 multiplies rounding by V1².
+    """
+    A, C, Q, R, _, _ = params
+    (n_sequences, n_transitions, n_emissions), z1, M1, Szz, last = states
+    S00 = Szz - last
+    ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
+    vv = n_emissions * R + 2 * R @ grads.R @ R
+    return ExpectedStatistics(
+        n_sequences=n_sequences,
+        n_transitions=n_transitions,
+        n_emissions=n_emissions,
+        z1=z1,
+        M1=sym(M1),
+        S00=sym(S00),
+        S10=A @ S00 + ez,
+        S11=sym(Szz - M1),
+        Szz=sym(Szz),
+        Syz=C @ Szz + vz,
+        Syy=sym(C @ Szz @ C.T + vz @ C.T + C @ vz.T + vv),
+        log_likelihood=log_likelihood,
+    )
 
 
 def fisher_score(params: LDSParams, stats: ExpectedStatistics) -> LDSParams:

@@ -22,7 +22,8 @@ from sparse_lds.models import (
 from sparse_lds.models.kalman import routes
 from sparse_lds.models.kalman.parts import Guarded, Parts, safe_stiffness, stiffness
 from sparse_lds.models.kalman.prepare import guarded
-from sparse_lds.models.kalman.routes import Route, choose_routes, sizes_of
+from sparse_lds.models.kalman.packing import sizes_of
+from sparse_lds.models.kalman.routes import Route, choose_routes
 
 
 def sequences(rng, lengths, share, d=3):
