@@ -60,38 +60,63 @@ class Forward(NamedTuple):
     logdet: Real[Array, "*T N"]  # log |S_t| of the observed cells
 
 
+def observe(params: LDSParams, m: Array, P: Array, y: Array, o: Array, inside: Array) -> Forward:
+    """Update the predicted states N(m, P) of a step by its observed cells."""
+    C, R = params.C, params.R
+    eye = jnp.eye(C.shape[0], dtype=C.dtype)[..., None]
+    CP = left(C, P) * o[:, None]
+    oo = o[:, None] * o
+    S = sym(left(C, tr(CP))) * oo + R[..., None] * oo + eye * (1 - o)
+    W, logdet = whitener(S)
+    V = mul(W, CP)
+    Kt = mul(tr(W), V)
+    X = P - mul(tr(V), V)
+    joseph = (left(C, X) - left(R, Kt)) * o[:, None]  # 0 but for rounding
+    Pf = sym(X - mul(tr(joseph), Kt))
+    v = (y - C @ m) * o
+    return Forward(m + mul(tr(Kt), v), Pf, Kt, W, mul(W, v) * inside, logdet)
+
+
+def first_states(params: LDSParams, N: int) -> tuple[Array, Array]:
+    """Return mean and covariance of the first state for N sequences."""
+    m, P = (jnp.broadcast_to(x[..., None], (*x.shape, N)) for x in (params.pi1, params.V1))
+    return m, P
+
+
 def forward(params: LDSParams, data: Gappy) -> Forward:
     """Filter the sequences of a block, each with covariances of its own."""
-    A, C, Q, R, pi1, V1 = params
-    N = data.y.shape[-1]
-    eye = jnp.eye(C.shape[0], dtype=C.dtype)[..., None]
+    A, Q = params.A, params.Q
 
     def step(carry, x):
-        m, P = carry
-        y, o, inside = lax.optimization_barrier(x)
-        CP = left(C, P) * o[:, None]
-        oo = o[:, None] * o
-        S = sym(left(C, tr(CP))) * oo + R[..., None] * oo + eye * (1 - o)
-        W, logdet = whitener(S)
-        V = mul(W, CP)
-        Kt = mul(tr(W), V)
-        X = P - mul(tr(V), V)
-        joseph = (left(C, X) - left(R, Kt)) * o[:, None]  # 0 but for rounding
-        Pf = sym(X - mul(tr(joseph), Kt))
-        v = (y - C @ m) * o
-        mf = m + (Kt * v[:, None]).sum(0)
-        e = (W * v).sum(1) * inside
-        P_next = sym(left(A, tr(left(A, Pf)))) + Q[..., None]
-        return (A @ mf, P_next), Forward(mf, Pf, Kt, W, e, logdet)
+        fwd = observe(params, *carry, *x)
+        P_next = sym(left(A, tr(left(A, fwd.Pf)))) + Q[..., None]
+        return (A @ fwd.mf, P_next), fwd
 
-    m1, P1 = (jnp.broadcast_to(x[..., None], (*x.shape, N)) for x in (pi1, V1))
-    return lax.scan(step, (m1, P1), (data.y, data.observed, data.inside))[1]
+    start = first_states(params, data.y.shape[-1])
+    return lax.scan(step, start, (data.y, data.observed, data.inside))[1]
 
 
 def loglik(data: Gappy, fwd: Forward) -> Array:
     """Return log p(y_n), (N,): the sum of -½ (e'e + log |S| + d_t log 2π) over the steps of the sequence."""
     constant = fwd.logdet + data.observed.sum(1) * jnp.log(2 * jnp.pi)
     return -0.5 * ((fwd.e**2).sum((0, 1)) + (constant * data.inside).sum(0))
+
+
+def adjoint(
+    params: LDSParams, fwd: Forward, o: Array, inside: Array, s: Array, Lamf: Array
+) -> tuple[Array, Array, Array, Array, tuple[Array, Array]]:
+    """Return z, u, K'Λ_f and D of a step, and r and Λ before it, from s = A'r and Λ_f = A'ΛA after it.
+
+    E[z_t | y] = z, E[v_t | y] = R u and Cov[v_t | y] = R - R D R.
+    """
+    C = params.C
+    mf, Pf, Kt, W, e, _ = fwd
+    z = mf + mul(Pf, s)
+    u = mul(tr(W), e) - mul(Kt, s)
+    KLam = mul(Kt, Lamf)
+    D = mul(tr(W), W) * (o[:, None] * o * inside) + mul(KLam, tr(Kt))
+    DC = tr(left(C.T, D))
+    return z, u, KLam, D, (s + C.T @ u, sym(Lamf + left(C.T, DC - 2 * KLam)))
 
 
 def score(params: LDSParams, data: Gappy, fwd: Forward, weights: Array) -> tuple[LDSParams, Array]:
@@ -107,24 +132,19 @@ def backward(
     The adjoint recursions and the score are those of `shared_passes`. All sums are taken during the recursion, by three
     products a step: a call costs more than the arithmetic of a small one.
     """
-    A, C = params.A, params.C
-    d, l = C.shape
+    A = params.A
+    d, l = params.C.shape
 
     def M_sum(means, by_Pf, alone):  # Σ w (z z' + Pf - Pf A'ΛA Pf)
         return means[l + d :, l + d :] + alone[-l * l :].reshape(l, l) - by_Pf[l + d :]
 
     def step(carry, x):
         r, Lam, (_, M1, *sums) = carry
-        fwd, o, inside = lax.optimization_barrier(x)
-        mf, Pf, Kt, W, e, _ = fwd
+        fwd, o, inside = x
+        Pf, Kt = fwd.Pf, fwd.Kt
         s, LamA = left(A.T, r), tr(left(A.T, Lam))
         Lamf = sym(left(A.T, LamA))  # A'ΛA, the information of later steps on z_t
-        z = mf + (Pf * s).sum(1)
-        u = (W * e[:, None]).sum(0) - (Kt * s).sum(1)
-        KLam = mul(Kt, Lamf)
-        D = mul(tr(W), W) * (o[:, None] * o * inside) + mul(KLam, tr(Kt))
-        DC = tr(left(C.T, D))
-
+        z, u, KLam, D, before = adjoint(params, fwd, o, inside, s, Lamf)
         w = weights * inside  # r, u, Λ and D are 0 past the end
         means = jnp.concatenate([r, u, z])
         means = (means * w) @ means.T
@@ -134,8 +154,7 @@ def backward(
         # after the scan these are those of the first step
         first = z @ w, M_sum(means, by_Pf, alone) if states else M1
         now = *first, *jax.tree.map(jnp.add, sums, [means, by_Pf, alone])
-        Lam = sym(Lamf + left(C.T, DC) - 2 * left(C.T, KLam))
-        return (s + C.T @ u, Lam, now), u
+        return (*before, now), u
 
     n, rows = 2 * l + d, (2 * l if states else l) + d
     shapes = l, (l, l), (n, n), (rows, l), 2 * l * l + d * d + d * l

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import filled, observed
+from .skipping import MOST
 
 MULTIPLE = 8  # sizes of matrices are filled up to a multiple of this
 _BLOCK = 1 << 18  # entries of all matrices of a block at most: 2 MB, so that a block stays in cache
@@ -24,11 +25,11 @@ def pack_filled(
     empty = (inside & ~seen).reshape(N, T, d).all(2).sum(1)
     values = np.where(seen, y.reshape(N, -1), 0.0)
 
-    def group(slots, k):
+    def group(slots, taken, k):
         return filled.Group(
             values[slots],
             _first(inside & ~seen, k)[slots],
-            jnp.asarray(weights, dtype)[slots] * (slots >= 0),  # weights may be traced
+            jnp.asarray(weights, dtype)[slots] * taken,  # weights may be traced
             np.searchsorted(distinct, lengths[slots[:, 0]]),
             empty[slots].astype(float),
         )
@@ -47,13 +48,13 @@ def pack_observed(
     of_length = np.searchsorted(distinct, lengths)
     values = np.where(seen, y.reshape(N, -1), 0.0)
 
-    def group(slots, k):
+    def group(slots, taken, k):
         cells = _first(seen, k)
         filler = np.pad(values, [(0, 0), (0, k)])  # where fewer than k cells are observed
         return observed.Group(
             np.take_along_axis(filler, cells, axis=1)[slots],
             cells[slots],
-            jnp.asarray(weights, dtype)[slots] * (slots >= 0),
+            jnp.asarray(weights, dtype)[slots] * taken,
             of_length[slots],
         )
 
@@ -63,6 +64,17 @@ def pack_observed(
     n_emissions = jnp.asarray(seen.reshape(N, T, d).any(2).sum(1), dtype) @ w
     inside = jnp.asarray(np.arange(T) < distinct[:, None], dtype)
     return observed.Observed(groups, inside, n_lengths, n_emissions), place
+
+
+def kept_steps(mask: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return which steps (N, T) the filter keeps: see `skipping`."""
+    N, T, _ = mask.shape
+    t = np.arange(T)
+    kept = mask.any(2) & (t < lengths[:, None])
+    kept[:, 0] = True
+    kept[np.arange(N), np.maximum(lengths - 1, 0)] = True
+    last = np.maximum.accumulate(np.where(kept, t, 0), axis=1)  # the last kept step up to t
+    return kept | ((t - last) % MOST == 0) & (t < lengths[:, None])
 
 
 def sizes_of(k: np.ndarray) -> np.ndarray:
@@ -101,21 +113,26 @@ def _groups(
     size = sizes_of(k)
     groups, place, start = [], np.zeros(len(k), int), 0
     for of_group in np.unique(size):
-        slots = _slots(np.flatnonzero(size == of_group), kind, int(of_group))
-        taken = np.flatnonzero(slots.reshape(-1) >= 0)
-        place[slots.reshape(-1)[taken]] = start + taken
+        slots, taken = _slots(np.flatnonzero(size == of_group), kind, int(of_group))
+        place[slots[taken]] = start + np.flatnonzero(taken)
         start += slots.size
-        found = group(slots, int(of_group))
+        found = group(slots, taken, int(of_group))
         arrays = (jnp.asarray(x, dtype if x.dtype.kind == "f" else jnp.int32) for x in found)
         groups.append(type(found)(*arrays))
     return tuple(groups), place
 
 
-def _slots(members: np.ndarray, kind: np.ndarray, k: int) -> np.ndarray:
-    """Return which sequence has each place (B, n) of blocks of one kind; -1 fills up, after the first of a block."""
+def _slots(members: np.ndarray, kind: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which sequence has each place (B, n) of blocks of one kind, and which places are taken.
+
+    The first sequence of a kind stands in for none.
+    """
     parts = [members[kind[members] == x] for x in np.unique(kind[members])]
     counts = np.array([len(part) for part in parts])
     sizes = [n for n in (8, 16, 32, 64, 128) if n == 8 or n * k**2 <= _BLOCK]
     n = sizes[int(np.argmin([(-(-counts // n)).sum() * (n + 8) for n in sizes]))]
-    padded = [np.pad(part, (0, -len(part) % n), constant_values=-1) for part in parts]
-    return np.concatenate(padded).reshape(-1, n)
+    more = [(0, -len(part) % n) for part in parts]
+    pairs = list(zip(parts, more, strict=True))
+    slots = [np.pad(part, m, constant_values=part[0]) for part, m in pairs]
+    taken = [np.pad(np.ones(len(part), bool), m) for part, m in pairs]
+    return np.concatenate(slots).reshape(-1, n), np.concatenate(taken).reshape(-1, n)

@@ -18,14 +18,15 @@ from ..cohort import Cohort
 from ..params import LDSParams
 from .complete import Complete
 from .gappy import Gappy
-from .packing import pack_filled, pack_observed
+from .packing import kept_steps, pack_filled, pack_observed
 from .parts import Guarded, Parts
 from .routes import Route, choose_routes, count_gaps
+from .skipping import Skipping
 from .statistics import ExpectedStatistics
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
 _WORTH = 20_000  # steps of all sequences that a second part must save
-_BLOCK = 256  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
+_BLOCK = 128  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
 
 
 class Prepared(Protocol):
@@ -83,6 +84,8 @@ def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) ->
             parts.append(prepare(few, dtype, w, n_states))
         elif name is Route.FILTERED:
             parts.append(_by_length(few, dtype, w))
+        elif name is Route.SKIPPED:
+            parts.append(skipped(few, dtype, w))
         else:
             parts.append(guarded(few, dtype, w, name))
     return parts[0] if len(parts) == 1 else Parts(tuple(parts))
@@ -124,7 +127,7 @@ def _by_length(cohort: Cohort, dtype: Any, weights: Array | None) -> Prepared:
 
 def sequence_routes(
     cohort: Cohort, dtype: Any, n_states: int
-) -> list[tuple[np.ndarray, Complete | Gappy | Guarded]]:
+) -> list[tuple[np.ndarray, Complete | Gappy | Skipping | Guarded]]:
     """Return the sequences of a cohort by route, with their numbers: data whose `sequences` come in this order."""
     every = np.arange(len(cohort))
     if cohort.complete or not isinstance(cohort.y, np.ndarray):
@@ -134,10 +137,13 @@ def sequence_routes(
     for name in dict.fromkeys(route):
         chosen = route == name
         few = _members(cohort, chosen, complete=name is Route.COMPLETE)
-        dense = name in (Route.FILLED, Route.OBSERVED)
-        found.append(
-            (every[chosen], guarded(few, dtype, route=name) if dense else arrange(few, dtype))
-        )
+        if name is Route.SKIPPED:
+            data = skipped(few, dtype)
+        elif name in (Route.FILLED, Route.OBSERVED):
+            data = guarded(few, dtype, route=name)
+        else:
+            data = arrange(few, dtype)
+        found.append((every[chosen], data))
     return found
 
 
@@ -174,6 +180,31 @@ def arrange(
     observed = (seen | ~within[:, None]).astype(dtype)
     filled = -(-N // multiple) * multiple
     return in_blocks(Gappy(y, inside, observed, w), filled)
+
+
+def skipped(cohort: Cohort, dtype: Any, weights: Array | None = None) -> Skipping:
+    """Arrange the kept steps of each sequence alone."""
+    y, mask, lengths = (np.asarray(x) for x in (cohort.y, cohort.mask, cohort.lengths))
+    kept = kept_steps(mask, lengths)
+    count = kept.sum(1)
+    order = np.argsort(~kept, axis=1, kind="stable")[
+        :, : count.max()
+    ]  # the kept steps, then others
+    inside = np.arange(count.max()) < count[:, None]
+    hop = np.where(inside[:, 1:], np.diff(order, axis=1), 0)
+    few = replace(
+        cohort,
+        y=np.where(inside[..., None], np.take_along_axis(y, order[..., None], 1), 0.0),
+        mask=np.take_along_axis(mask, order[..., None], 1) & inside[..., None],
+        lengths=count,
+        complete=False,
+    )
+    data = arrange(few, dtype, weights, _MULTIPLE)
+    assert isinstance(data, Gappy)
+    ahead = np.pad(hop, [(0, 0), (0, 1)]).T  # (T, N)
+    B, N = data.weights.shape
+    ahead = jnp.asarray(_fill(ahead, B * N, xp=np), dtype).reshape(-1, B, N)
+    return Skipping(*data, jnp.moveaxis(ahead, 1, 0))
 
 
 def in_blocks(data: Gappy, n: int) -> Gappy:

@@ -31,15 +31,18 @@ def test_objective_never_falls_on_200_problems_with_gaps(monkeypatch):
     for seed in range(200):
         start, cohort = problem(seed)
         traces = []
-        for route in (Route.FILLED, Route.FILTERED)[: 2 if seed < 20 else 1]:
+        both = (Route.FILLED, Route.FILTERED)
+        every = (*both, Route.OBSERVED, Route.SKIPPED)
+        for route in every if seed < 20 else both[seed % 2 :][:1]:
             monkeypatch.setattr(
                 "sparse_lds.models.kalman.prepare.choose_routes",
                 lambda gaps, l, d, route=route: np.full(len(gaps.k), route),
             )
             posed = pose(cohort, Laplace(1.0), start, constraints)
-            assert isinstance(posed.data, Guarded) == (route is Route.FILLED)
+            assert isinstance(posed.data, Guarded) == (route in (Route.FILLED, Route.OBSERVED))
             _, trace, n = run(unevaluated(start), posed, constraints, 12, 0.0)
             assert int(n) == 12
             traces.append(np.asarray(trace)[:12])
-        assert (np.diff(traces[0]) >= -1e-9 * np.abs(traces[0][:-1])).all(), seed
-        np.testing.assert_allclose(traces[-1], traces[0], rtol=1e-8)
+        for trace in traces:
+            assert (np.diff(trace) >= -1e-9 * np.abs(trace[:-1])).all(), seed
+            np.testing.assert_allclose(trace, traces[0], rtol=1e-8)

@@ -1,4 +1,4 @@
-"""Sequences with gaps that are filled in: the dense Gaussian's results, and the filter where filling loses digits."""
+"""Routes of sequences with gaps: the dense Gaussian's results on each, and the filter where a route loses digits."""
 
 from itertools import combinations
 
@@ -20,10 +20,11 @@ from sparse_lds.models import (
     with_own_levels,
 )
 from sparse_lds.models.kalman import routes
+from sparse_lds.models.kalman.packing import kept_steps, sizes_of
 from sparse_lds.models.kalman.parts import Guarded, Parts, safe_stiffness, stiffness
-from sparse_lds.models.kalman.prepare import guarded
-from sparse_lds.models.kalman.packing import sizes_of
+from sparse_lds.models.kalman.prepare import guarded, skipped
 from sparse_lds.models.kalman.routes import Route, choose_routes
+from sparse_lds.models.kalman.skipping import MOST
 
 
 def sequences(rng, lengths, share, d=3):
@@ -70,6 +71,14 @@ def nine_in_ten(rng):
     return sequences(rng, [6] * 6, 0.9)
 
 
+def long_gaps(rng):
+    """Gaps longer than the most that is skipped at once; at the start and at the end too."""
+    y = sequences(rng, [30, 24, 12, 1, 2], 0.2)
+    y[0][1:29], y[1][:20], y[2][1:] = np.nan, np.nan, np.nan
+    y[0][12, 1] = 0.3
+    return y
+
+
 KINDS = [
     cells,
     ragged,
@@ -78,6 +87,7 @@ KINDS = [
     one_observed_cell,
     one_in_a_thousand,
     nine_in_ten,
+    long_gaps,
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda f: f.__name__)
 
@@ -103,49 +113,97 @@ def symmetrized(grads):
 
 @jax.jit
 def everything(params, data):
-    """The statistics, the value and its gradient, and each sequence with the gradient of their weighted sum."""
-    w = data.spare.weights.reshape(-1)[: data.place.size]
+    """The statistics, the value and its gradient, and each sequence."""
     value = jax.value_and_grad(lambda p: data.log_likelihood(p))(params)
-    by_each = jax.grad(lambda p: data.sequences(p) @ w)(params)
-    return data.expected_statistics(params), value, data.sequences(params), by_each
+    return data.expected_statistics(params), value, data.sequences(params)
 
 
-@every_kind
-def test_filled_sequences_are_those_of_the_dense_gaussian(kind, close):
+gradient_by_each = jax.jit(jax.grad(lambda params, data, w: data.sequences(params) @ w))
+
+
+def by_route(cohort, w, route):
+    """Data of a route, and where each sequence is in its `sequences`."""
+    if route is Route.SKIPPED:
+        return skipped(cohort, np.float64, w), np.arange(len(cohort))
+    found = guarded(cohort, np.float64, w, route)
+    return found.dense, np.asarray(found.place)
+
+
+CASES = [(Route.FILLED, kind) for kind in KINDS[:-1]]
+CASES += [
+    (route, kind)
+    for route in (Route.OBSERVED, Route.SKIPPED)
+    for kind in (ragged, whole_steps, one_observed_cell, long_gaps)
+]
+
+
+@pytest.mark.parametrize("route, kind", CASES, ids=lambda x: getattr(x, "name", None) or x.__name__)
+def test_every_route_has_the_results_of_the_dense_gaussian(route, kind, close):
     """Statistics and values by the oracle, gradients by autodiff of the plain filter; weights of any sign."""
     params, cohort, w = problem(kind)
-    data = guarded(cohort, np.float64, w)
-    assert stiffness(params, cohort.n_steps) < safe_stiffness(np.float64)  # the filter is not run
-    stats, (value, grads), each, by_each = everything(params, data)
-    close_fields(close, "filled", stats, oracles.statistics(params, cohort, w))
+    data, place = by_route(cohort, w, route)
+    stats, (value, grads), each = everything(params, data)
+    name = route.name.lower()
+    close_fields(close, name, stats, oracles.statistics(params, cohort, w))
     alone = oracles.log_likelihood(params, cohort)
-    close("filled each", each, alone)
-    close("filled total", value, alone @ w)
+    close(f"{name} each", each[place], alone)
+    close(f"{name} total", value, alone @ w)
     wanted = symmetrized(jax.grad(lambda p: plain_log_likelihood(p, cohort) @ w)(params))
-    close_fields(close, "filled gradient", grads, wanted)
-    close_fields(close, "filled gradient", by_each, wanted)
+    close_fields(close, f"{name} gradient", grads, wanted)
+    if kind is ragged:
+        by_each = gradient_by_each(params, data, jnp.zeros(each.size).at[place].set(w))
+        close_fields(close, f"{name} gradient", by_each, wanted)
 
 
-def test_filling_takes_states_without_noise(close):
+def test_skipped_steps_are_those_without_a_cell():
+    """Kept are the ends, every step with a cell, and no hop is longer than the table."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        N, T = rng.integers(1, 6), rng.integers(1, 40)
+        lengths = rng.integers(1, T + 1, N)
+        mask = rng.random((N, T, 2)) < rng.uniform(0, 0.3)
+        kept = kept_steps(mask, lengths)
+        for n in range(N):
+            steps = np.flatnonzero(kept[n])
+            assert steps[0] == 0 and steps[-1] == lengths[n] - 1
+            assert np.diff(steps).max(initial=0) <= MOST
+            seen = np.flatnonzero(mask[n, : lengths[n]].any(1))
+            assert set(seen) <= set(steps)
+            extra = sorted(set(steps) - set(seen) - {0, lengths[n] - 1})
+            # any other is at the end of a longest hop
+            assert all(steps[np.searchsorted(steps, t) - 1] == t - MOST for t in extra)
+
+
+statistics = jax.jit(lambda params, data: data.expected_statistics(params))
+
+
+@pytest.mark.parametrize(
+    "route", [Route.FILLED, Route.OBSERVED, Route.SKIPPED], ids=lambda x: x.name
+)
+def test_every_route_takes_states_without_noise(route, close):
     """Levels of the sequences' own: Q is singular, and the cells of a channel stay correlated for ever."""
     rng = np.random.default_rng(0)
     core = random_params(rng, 2, 3, 0.8)
     params = with_own_levels(core, rng.normal(size=3), covariance(rng, 3))
     params = LDSParams(*map(jnp.asarray, params))
     cohort = Cohort.from_sequences(whole_steps(rng))
-    stats = everything(params, guarded(cohort, np.float64))[0]
-    close_fields(close, "filled own_levels", stats, oracles.statistics(params, cohort))
+    data, _ = by_route(cohort, np.ones(len(cohort)), route)
+    wanted = oracles.statistics(params, cohort)
+    close_fields(close, "own_levels", statistics(params, data), wanted)
 
 
-def test_hessian_of_filled_data_is_that_of_the_plain_function(close):
-    params, cohort, w = problem(cells)
-    data = guarded(cohort, np.float64, w)
+@pytest.mark.parametrize(
+    "route", [Route.FILLED, Route.OBSERVED, Route.SKIPPED], ids=lambda x: x.name
+)
+def test_hessian_of_every_route_is_that_of_the_plain_function(route, close):
+    params, cohort, w = problem(whole_steps)
+    data, _ = by_route(cohort, w, route)
 
     def hessian(f):
         return jax.jit(jax.hessian(lambda A: f(params._replace(A=A))))(params.A)
 
     wanted = hessian(lambda p: plain_log_likelihood(p, cohort) @ w)
-    close("filled hessian", hessian(data.log_likelihood), wanted)
+    close("hessian", hessian(data.log_likelihood), wanted)
 
 
 def stiff(params, factor):
@@ -154,18 +212,19 @@ def stiff(params, factor):
     return params._replace(R=jnp.asarray(U * np.append(factor * values[0], values[1:]) @ U.T))
 
 
-def test_near_singular_noise_goes_by_the_filter_and_the_border_is_exact(close):
-    """Up to the stiffness at which cells are filled in 1e-9 holds; far beyond it the result is the filter's own."""
+@pytest.mark.parametrize("route", [Route.FILLED, Route.OBSERVED], ids=lambda x: x.name)
+def test_near_singular_noise_goes_by_the_filter_and_the_border_is_exact(route, close):
+    """Up to the stiffness at which the law of all cells is used 1e-9 holds; far beyond it the filter's own result."""
     params, cohort, _ = problem(whole_steps)
-    data = guarded(cohort, np.float64)
+    data = guarded(cohort, np.float64, route=route)
     factors = 10.0 ** np.arange(-12.0, 1.0, 0.25)
     safe = [stiffness(stiff(params, f), 6) < safe_stiffness(np.float64) for f in factors]
     border = stiff(params, factors[np.argmax(safe)])
     assert not safe[0] and stiffness(border, 6) > 0.3 * safe_stiffness(np.float64)
-    close_fields(close, "border", everything(border, data)[0], oracles.statistics(border, cohort))
+    close_fields(close, "border", statistics(border, data), oracles.statistics(border, cohort))
     singular = stiff(params, 1e-10)
-    by_filter = jax.jit(lambda p, x: x.expected_statistics(p))(singular, data.spare)
-    close_fields(close, "singular", everything(singular, data)[0], by_filter, rtol=1e-13)
+    by_filter = statistics(singular, data.spare)
+    close_fields(close, "singular", statistics(singular, data), by_filter, rtol=1e-13)
 
 
 def test_single_precision_is_usable(close):
@@ -173,8 +232,8 @@ def test_single_precision_is_usable(close):
         params, cohort, _ = problem(kind)
         low = LDSParams(*(jnp.asarray(x, jnp.float32) for x in params))
         assert stiffness(low, cohort.n_steps) < safe_stiffness(np.float32)
-        stats, (value, _), *_ = everything(low, guarded(cohort, np.float32))
-        assert value.dtype == np.float32
+        stats = statistics(low, guarded(cohort, np.float32).dense)
+        assert stats.Szz.dtype == np.float32
         close_fields(close, "float32", stats, oracles.statistics(params, cohort), rtol=1e-3)
 
 
@@ -208,10 +267,10 @@ def test_cohort_in_three_parts_has_the_sums_and_the_order_of_one(close, monkeypa
         close_fields(close, "routes", stats, oracles.statistics(params, cohort, w))
 
 
-def spread(n, T, d, share, seed=0):
-    """The gaps of n sequences of T steps with a share of their cells missing."""
-    missing = np.random.default_rng(seed).random((n, T, d)) < share
-    return routes.count_gaps(~missing, np.full(n, T))
+def spread(n, T, d, share, seed=0, steps=False):
+    """The gaps of n sequences of T steps with a share of their cells, or of whole steps, missing."""
+    missing = np.random.default_rng(seed).random((n, T, 1 if steps else d)) < share
+    return routes.count_gaps(~np.broadcast_to(missing, (n, T, d)), np.full(n, T))
 
 
 def test_the_route_follows_from_the_data():
@@ -219,11 +278,13 @@ def test_the_route_follows_from_the_data():
         return set(choose_routes(gaps, l, d))
 
     assert kinds(spread(1000, 50, 3, 0.05), 10) == {Route.FILLED}
-    assert kinds(spread(1000, 50, 3, 0.9), 3) == {Route.FILTERED}
+    assert kinds(spread(1000, 100, 3, 0.85), 15) == {Route.OBSERVED}
+    assert kinds(spread(1000, 50, 3, 0.5), 3) == {Route.FILTERED}
     assert kinds(spread(5, 5, 3, 0.1), 2) == {Route.FILTERED}  # not worth a second program
     assert kinds(spread(2, 5000, 3, 0.001), 5) == {Route.FILTERED}  # K would fill the memory
+    assert kinds(spread(1000, 50, 3, 0.6, steps=True), 3) == {Route.SKIPPED}
     few = spread(1000, 50, 3, 0.0)
-    few.k[:10], few.empty[:10] = 4, 0
+    few.k[:10] = 4
     route = choose_routes(few, 10, 3)
     assert (route[10:] == Route.COMPLETE).all() and (route[:10] != Route.COMPLETE).all()
 
@@ -234,23 +295,29 @@ def test_no_single_route_is_cheaper_than_the_one_chosen():
     taken = set()
     for seed in range(100):
         n, T, l = (int(x) for x in rng.integers((1, 1, 1), (600, 80, 16)))
-        gaps = spread(n, T, 3, rng.uniform(0, 0.7) ** 2, seed)
+        gaps = spread(n, T, 3, rng.uniform(0, 0.9), seed, steps=seed % 2 == 0)
         gaps.length[:] = np.maximum(1, gaps.length - rng.integers(0, 3, n))
         route = choose_routes(gaps, l, 3)
         assert (gaps.k[route == Route.COMPLETE] == 0).all()
         taken |= set(route)
         found = routes.total_cost(route, gaps, l, 3)
-        for other in (Route.FILTERED, Route.FILLED):
+        for other in set(Route) - {Route.COMPLETE}:
             assert found <= routes.total_cost(np.full(n, other), gaps, l, 3)
-    assert taken == set(Route)
+    assert taken >= set(Route) - {Route.COMPLETE}
 
 
 def test_costs_rise_with_gaps_steps_and_states():
-    """More missing cells make filling dearer, more states the filter; so the filter takes over at some share."""
+    """More missing cells make filling dearer, more observed ones their law, more states the filter."""
+
+    def cost(route, share=0.3, T=50, l=5):
+        return routes.route_cost(route, spread(50, T, 3, share, steps=True), l, 3)
+
     shares = (0.01, 0.1, 0.3, 0.6, 0.9)
-    cost = [routes.filled_cost(spread(50, 50, 3, x), 5, 3).sum() for x in shares]
-    assert (np.diff(cost) > 0).all()
-    assert routes.filter_cost(50, 10) > routes.filter_cost(50, 5) > routes.filter_cost(25, 5)
+    assert (np.diff([cost(Route.FILLED, x) for x in shares]) > 0).all()
+    for route in (Route.OBSERVED, Route.SKIPPED):
+        assert (np.diff([cost(route, x) for x in shares]) < 0).all()
+    for route in (Route.FILTERED, Route.SKIPPED):
+        assert cost(route, l=10) > cost(route) > cost(route, T=25)
     filled = [Route.FILLED in choose_routes(spread(500, 50, 3, x), 5, 3) for x in shares]
     assert filled[0] and not filled[-1] and sorted(filled, reverse=True) == filled
 
