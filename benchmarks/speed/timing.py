@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pandas as pd
 
-
 clock = time.perf_counter  # time.process_time on one core measures beside other work
 
 
