@@ -29,7 +29,7 @@ from sparse_lds.experiments.synthetic import synthetic_labs
 # a child that kills itself and its workers before its n-th rename, and whose demo has a smaller grid
 CHILD = """
 import os, signal, sys
-at, real, count = int(sys.argv.pop(1)), os.replace, [0]
+at, real, count = int(os.environ.pop("KILL_AT", -1)), os.replace, [0]  # workers never kill
 def dying(*args, **kwargs):
     if count[0] == at:
         os.killpg(0, signal.SIGKILL)
@@ -45,7 +45,6 @@ demo.Plan = lambda *args, **kwargs: Plan((2,), (50,), repetitions=1, n_starts=1,
 if __name__ == "__main__":
     main()
 """
-NEVER = 10**9
 
 
 class Command(NamedTuple):
@@ -96,15 +95,16 @@ class Home:
         (folder / "child.py").write_text(CHILD)
         synthetic_labs(n_patients=20).frame.to_csv(folder / "labs.csv", index=False)
 
-    def start(self, name: str, out: Path, at: int = NEVER) -> subprocess.Popen:
+    def start(self, name: str, out: Path, at: int = -1) -> subprocess.Popen:
         """Start a command in a process group of its own, which kills itself at its rename number `at`."""
         words = {"data": str(self.folder / "labs.csv"), "out": str(out)}
         args = [a.format(**words) for a in COMMANDS[name].args]
-        command = [sys.executable, str(self.folder / "child.py"), str(at), *args]
+        command = [sys.executable, str(self.folder / "child.py"), *args]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, start_new_session=True, **quiet)
+        environment = {**os.environ, "KILL_AT": str(at)}
+        return subprocess.Popen(command, start_new_session=True, env=environment, **quiet)
 
-    def call(self, name: str, out: Path, at: int = NEVER, seconds: float = 900) -> tuple[int, str]:
+    def call(self, name: str, out: Path, at: int = -1, seconds: float = 900) -> tuple[int, str]:
         """Run a command, for so many seconds at most; return its exit code, negative if killed, and its errors."""
         process = self.start(name, out, at)
         try:
@@ -145,7 +145,7 @@ def kill(home: Home, seed: int) -> dict:
         how, (code, _) = f"{share:.0%} of its time", home.call(name, out, seconds=share * takes)
     mixed = name == "refit" and not _one_of_both(home, out)
     again, said = home.call(name, out)
-    if code == 0 and "is there already" in said:  # it had ended before
+    if "is there already" in said:  # all of its files were, before it died: they are compared
         again = 0
     same = [
         (out / f).exists() and (out / f).read_bytes() == (whole / f).read_bytes() for f in files
