@@ -191,7 +191,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/robustness"))
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    seeds = range(args.seed, args.seed + args.fits)
+    # by configuration, so that a program is compiled once even if programs are forgotten
+    seeds = sorted(range(args.seed, args.seed + args.fits), key=lambda s: s % CONFIGURATIONS)
     name = f"fits_{args.max_iter}"
     fits = kept(args.out / f"{name}.jsonl", seeds, lambda s: random_fit(s, args.max_iter))
     for table, file in ((report(fits), name), (convergence(fits), f"{name}_converged")):
