@@ -68,7 +68,7 @@ def warnings_of_floors(
     directions at the floor show most.
     """
     C, R = np.asarray(params.C, float), np.asarray(params.R, float)
-    found = {}
+    found: dict[str, list[int]] = {}
     for name in ("Q", "R", "V1"):
         if constraints.free(name):
             S, F = (np.asarray(getattr(x, name), float) for x in (params, floors))

@@ -215,7 +215,7 @@ def compress(cohort: Cohort, kept: np.ndarray | None = None) -> Complete:
 def _triangular(rows: np.ndarray) -> np.ndarray:
     """Return the triangular factor of a QR of many rows: block by block, each small enough to stay in cache."""
     block = max(_ROWS, 4 * rows.shape[1])
-    R = np.linalg.qr(rows[:block], mode="r")
+    R: Any = np.linalg.qr(rows[:block], mode="r")
     for start in range(block, len(rows), block):
         R = np.linalg.qr(np.concatenate([R, rows[start : start + block]]), mode="r")
     return R
