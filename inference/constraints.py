@@ -208,16 +208,17 @@ class Constraints:
         return with_own_levels(core, np.zeros(len(spread)), np.diag(np.maximum(spread, 1e-3)))
 
     def regular(self, params: LDSParams) -> LDSParams:
-        """Return parameters whose free covariances are not singular, so that a fit can start where one ended.
+        """Return parameters whose free covariances are not singular but for rounding: a fit can start where one ended.
 
         Floors are set at the start of a fit: a V1 that grows a millionfold in one direction outgrows its floor in
-        others.
+        others. No more is added than the check of a start asks for: the objective is told by the last digits there.
         """
 
         def clear(S):
-            if not least_correlation(S) < 1e-10:
+            least = 10 * len(S) * float(jnp.finfo(S.dtype).eps)
+            if not least_correlation(S) < least:
                 return S
-            return jnp.asarray(S + 1e-10 * np.diag(np.diagonal(S)), S.dtype)
+            return jnp.asarray(S + least * np.diag(np.diagonal(S)), S.dtype)
 
         free = [name for name in COVARIANCES if self.free(name)]
         if self.Q == "unit diagonal" and "Q" in free:

@@ -4,7 +4,8 @@ A shape has a number of coordinates, an M-step, and coordinates for quasi-Newton
 
     S(x) = L(x) L(x)' + F,   L(x) = (factor at the origin) · M(x),   M(x) lower triangular, M(0) = I
 
-with F the floor that S stays above. The diagonal of M is exponential, so that every x gives a covariance.
+with F the floor that S stays above. The diagonal of M is exponential, so that every x gives a covariance. The factor
+has fewer columns than rows where directions of S are at the floor, in which it stays as it is (`above`).
 """
 
 from functools import lru_cache
@@ -42,6 +43,24 @@ class Full:
         """Return the lower triangular factor of what is learned of S, 0 elsewhere."""
         return np.linalg.cholesky(S)
 
+    def above(
+        self, S: np.ndarray, floor: np.ndarray, clear: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return B and a factor L, S = B + L L', where B has all directions of S within `clear` times the floor.
+
+        None if every direction is.
+        """
+        half = np.linalg.cholesky(floor)
+        white = np.linalg.solve(half, np.linalg.solve(half, S).T)
+        values, vectors = np.linalg.eigh(sym(white))
+        vectors, low = half @ vectors, values <= clear
+        if low.all():
+            return None
+        if not low.any():
+            return floor, self.factor(S - floor)
+        base = floor + vectors[:, low] * np.maximum(values[low] - 1, 0) @ vectors[:, low].T
+        return base, vectors[:, ~low] * np.sqrt(values[~low] - 1)
+
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return total / n kept above the floor F: the exact maximiser among covariances above F."""
         S = sym(total) / n
@@ -61,7 +80,7 @@ class Full:
         self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
     ) -> tuple[np.ndarray, Any]:
         """Return the covariance at coordinates x, and matrices that `pull` needs again."""
-        k = len(factor)
+        k = factor.shape[1]
         M = np.diag(np.exp(x[:k] / np.sqrt(2 * n)))
         M[_below(k)] = x[k:] / np.sqrt(n)
         L = factor @ M
@@ -104,10 +123,33 @@ class Diagonal(Full):
         self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
     ) -> np.ndarray:
         """Return the gradient in x from the gradient in the covariance."""
-        return super().pull(g, S, known, factor, n)[: len(S)]
+        return super().pull(g, S, known, factor, n)[: factor.shape[1]]
+
+    def above(
+        self, S: np.ndarray, floor: np.ndarray, clear: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return B and a factor L, S = B + L L', where B has the variances within `clear` times the floor."""
+        S, F = np.diagonal(S), np.diagonal(floor)
+        low = clear * F >= S
+        if low.all():
+            return None
+        return np.diag(np.where(low, S, F)), np.diag(np.sqrt(np.where(low, 0, S - F)))[:, ~low]
 
 
-class UnitDiagonal(Full):
+class _Whole(Full):
+    """A shape that has coordinates only where all that is learned is clear of the floor."""
+
+    def above(
+        self, S: np.ndarray, floor: np.ndarray, clear: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the floor and a factor of S less the floor; None if a direction is within `clear` times the floor."""
+        blocks = self.learned(S - clear * floor)
+        if min(np.linalg.eigvalsh(block)[0] for block in blocks) <= 0:
+            return None
+        return floor, self.factor(S - floor)
+
+
+class UnitDiagonal(_Whole):
     """The shape of a correlation matrix, no eigenvalue of which goes below a millionth."""
 
     def n_parameters(self, k: int) -> int:
@@ -155,7 +197,7 @@ class UnitDiagonal(Full):
         return super().pull(g, S, known, factor, n)
 
 
-class Split(Full):
+class Split(_Whole):
     """The shape of a block-diagonal covariance whose first k rows have one shape, and whose others another.
 
     The others have no noise at all where `rest` is None: zeros, which are not learned.

@@ -21,9 +21,10 @@ class Stop(Enum):
     INTERRUPTED = "interrupted; this is what was reached"
     NOT_FINITE = (
         "stopped: the next step would not be finite, or would lower the objective, a breakdown of arithmetic; this is "
-        "the last point before it, optimality conditions at {residual:.1e}"
+        "the last point before it, optimality conditions at {residual:.1e}. Other starting values (init), data of "
+        "another scale (cohort.standardize()) or priors='weak' may help"
     )
-    DRIFT = "stopped: the scales of single states drift apart, see warnings; optimality conditions at {residual:.1e}"
+    DRIFT = "stopped: the scales of states drift apart, see warnings; optimality conditions at {residual:.1e}"
 
     def text(self, *, residual: float, tol: float, max_iter: int) -> str:
         """Return the reason as a sentence."""

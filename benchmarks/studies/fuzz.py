@@ -1,37 +1,28 @@
-"""Throw bad inputs and random problems at the package: no wrong result, traceback, hang, NaN or false convergence.
+"""Give the package bad files, arguments, saved fits and commands: clear errors, no wrong result, traceback or hang.
 
-python benchmarks fuzz [--inputs 1000] [--fits 2000] [--seed 0] [--out results/fuzz]
+python benchmarks fuzz [--inputs 1000] [--seed 0] [--out benchmarks/results/robustness]
 
-Case k has seed + k, and is the same in every run; cases that --out has already are not run again.
+Case k has seed + k, and is the same in every run; cases that the file inputs.jsonl of --out has are not run again.
 """
 
 import argparse
-import io
 import json
-import signal
 import tempfile
 import time
-import warnings
-from collections import Counter
 from pathlib import Path
 
 import jax
 import numpy as np
 import pandas as pd
+from cases import CLEAR, kept, outcome, sound
+from typer.testing import CliRunner
 
+from sparse_lds.experiments.app.cli import app
 from sparse_lds.experiments.labs import bin_labs, read_labs
 from sparse_lds.experiments.saving import load_fit, save_fit
-from sparse_lds.inference import Stop, fit_map
-from sparse_lds.models import (
-    Cohort,
-    GroupLaplace,
-    Laplace,
-    LDSParams,
-    simulate,
-    total_log_likelihood,
-)
+from sparse_lds.inference import fit_map
+from sparse_lds.models import Cohort, Laplace
 
-CLEAR = (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)
 JUNK = [
     "", " ", "NA", "nan", "inf", "-inf", "1e400", "1e15", "-1", "0x1F", "1,5", "1.234,5", "1 234", "< 3", "true",
     "today", "2023-01-05", "23-01-05", "05/01/2023", "31/13/2023", "2023-01-05 10:00+02:00", "20230105",
@@ -41,34 +32,13 @@ NASTY = [
     None, float("nan"), float("inf"), -1, 0, 1e300, 2**70, "x", "", [], {}, (), True, 1.5, np.zeros(0), 
     np.full((2, 2), np.nan),    np.array(["a"]), object(), b"x", [None], -1e-300, "1e5", range(3), {"A": 1}, float,
 ]  # fmt: skip
-SHAPES = [(1, 2, 8, 6), (2, 3, 16, 8), (3, 2, 16, 10), (4, 4, 24, 6)]  # l, d, N, T
-SECONDS = 180  # of processor time, after which a case hangs; a busy machine counts as none
-
-
-def outcome(case, *args) -> str:
-    """Run a case: what it returns, "clear error", "traceback" or "hang"."""
-
-    def late(*_):
-        raise TimeoutError("hang")
-
-    before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return case(*args)
-    except TimeoutError:
-        return "hang"
-    except CLEAR as error:
-        return "clear error" if len(str(error)) > 15 else f"traceback: {error!r}"
-    except Exception as error:
-        return f"traceback: {error!r}"[:300]
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
-# ---- bad inputs
+COLUMNS = ("accepted", "clear error", "wrong", "traceback", "hang")
+# options of reading and of forecasts; those of a fit are read in the same way, and cost a fit where they are good
+OPTIONS = [
+    "--kind", "--id", "--time", "--time-unit", "--decimal", "--thousands", "--test", "--value", "--tests", "--log",
+    "--step", "--panels", "--gaps", "--beta", "--states", "--pull", "--own-levels", "--noise", "--priors", "--rule",
+    "--seed", "--max-iter", "--starts",
+]  # fmt: skip
 
 
 def table(rng) -> str:
@@ -160,8 +130,46 @@ def spoiled_fit(rng, folder: Path) -> str:
     return "accepted" if sound(load_fit(file)) else "wrong"
 
 
+def spoiled_command(rng, folder: Path) -> str:
+    """Give a command a few bad options: one line, or a result. The patients are too few, so that no fit is run."""
+    file = folder / "few.csv"
+    file.write_text("\n".join(table(rng).splitlines()[:7]))
+    words = [
+        *JUNK,
+        "0",
+        "-3",
+        "1e9",
+        "auto",
+        "yes",
+        "K",
+        "8h",
+        "4294967296",
+        "CREA,K",
+        ".",
+        "none",
+        "--force",
+    ]
+    args = ["fit", str(file), "--out", str(folder / "out"), "--panels", "3"]
+    for _ in range(rng.integers(1, 4)):
+        args += [OPTIONS[rng.integers(len(OPTIONS))], words[rng.integers(len(words))]]
+    result = CliRunner().invoke(app, args)
+    if result.exit_code == 0:
+        return "accepted"
+    said = result.output.strip()
+    if result.exit_code != 2 or "Traceback" in said or "defect" in said or len(said) < 15:
+        raise RuntimeError(
+            f"{args[3:]}: exit {result.exit_code}, {said[-150:]}, {result.exception!r}"
+        )
+    return "clear error"
+
+
 _saved: list[str] = []
-INPUTS = {"file": spoiled_file, "argument": spoiled_argument, "saved fit": spoiled_fit}
+INPUTS = {
+    "file": spoiled_file,
+    "argument": spoiled_argument,
+    "saved fit": spoiled_fit,
+    "command": spoiled_command,
+}
 
 
 def bad_input(seed: int, folder: Path) -> dict:
@@ -173,117 +181,30 @@ def bad_input(seed: int, folder: Path) -> dict:
     return {"seed": seed, "kind": kind, "outcome": found, "seconds": time.perf_counter() - began}
 
 
-# ---- random fits
-
-
-def random_problem(seed: int):
-    """Draw a cohort, with gaps or without and of any scale, a number of states, a prior and options."""
-    rng = np.random.default_rng([seed, 2])
-    l, d, N, T = SHAPES[seed % len(SHAPES)]
-    A = rng.normal(size=(l, l))
-    A *= rng.uniform(0.1, 1.02) / np.abs(np.linalg.eigvals(A)).max()
-    noise = [np.diag(10.0 ** rng.uniform(-2, 1, k)) for k in (l, d, l)]
-    params = LDSParams(A, rng.normal(size=(d, l)), noise[0], noise[1], rng.normal(size=l), noise[2])
-    y = np.array(simulate(jax.random.key(seed), params, [T] * N).cohort.y)
-    y *= 10.0 ** rng.choice([0, 0, 0, -6, 6])
-    if seed // len(SHAPES) % 2:
-        y[rng.random(y.shape) < rng.uniform(0.05, 0.5)] = np.nan
-        y[:, 0] = np.nan_to_num(y[:, 0])
-    cohort = Cohort.from_array(y).standardize()
-    beta = float(10 ** rng.uniform(-1, 2))
-    prior = Laplace(beta) if rng.random() < 0.7 else GroupLaplace(beta, "rows")
-    Q = "free" if seed // (2 * len(SHAPES)) % 2 else "identity"
-    return cohort, l, prior, Q
-
-
-def sound(fit) -> bool:
-    """Tell whether everything in a fit is finite, and its covariances are definite."""
-    finite = all(np.isfinite(np.asarray(x)).all() for x in (*fit.params, fit.objective))
-    S = fit.params.Q, fit.params.R, fit.params.V1
-    return bool(finite and all(np.linalg.eigvalsh(np.asarray(x))[0] >= 0 for x in S))
-
-
-def optimality(cohort: Cohort, fit) -> float:
-    """Return how far a prox step along the likelihood's own gradient moves A, relative to A; JAX differentiates."""
-    A, params = np.asarray(fit.params.A), fit.params
-    g = np.asarray(jax.grad(lambda A: total_log_likelihood(params._replace(A=A), cohort))(params.A))
-    step = 1e-3 / (1 + np.abs(g).max())
-    moved = np.asarray(fit.prior.prox(A + step * g, step))
-    return float(np.abs(moved - A).max() / step / cohort.n_observed)
-
-
-def random_fit(seed: int, max_iter: int = 400) -> dict:
-    """Fit the problem of a seed."""
-    cohort, l, prior, Q = random_problem(seed)
-    began, row = time.perf_counter(), {"seed": seed, "gaps": not cohort.complete, "Q": Q}
-    row |= {"nan": False, "fall": False, "false convergence": False, "converged": False}
-
-    def case() -> str:
-        fit = fit_map(cohort, l, prior, Q=Q, max_iter=max_iter)
-        falls = np.diff(fit.objective) < -1e-7 * (1 + np.abs(fit.objective[:-1]))
-        row.update({"nan": not sound(fit), "fall": bool(falls.any()), "converged": fit.converged})
-        row.update({"stop": fit.stop.name, "n_iter": fit.n_iter, "warned": len(fit.warnings)})
-        if fit.stop is Stop.TOLERANCE:
-            row["optimality"] = optimality(cohort, fit)
-            row["false convergence"] = row["optimality"] > 1e-2
-        return "fit"
-
-    row["outcome"] = outcome(case)
-    return row | {"seconds": time.perf_counter() - began}
-
-
-# ---- the table
-
-
-def kept(file: Path, seeds, run, every: int = 200) -> pd.DataFrame:
-    """Run the cases that the file has not, and return all; each is written when it is done."""
-    done = [json.loads(x) for x in file.read_text().splitlines()] if file.exists() else []
-    have = {row["seed"] for row in done}
-    with open(file, "a") as out:
-        for n, seed in enumerate(s for s in seeds if s not in have):
-            done.append(run(seed))
-            out.write(json.dumps(done[-1]) + "\n")
-            out.flush()
-            if n % every == every - 1:
-                print(f"{file.stem}: {len(done)} done", flush=True)
-                jax.clear_caches()  # compiled programs use memory maps, of which a process has 65,530
-    return pd.DataFrame([row for row in done if row["seed"] in set(seeds)])
-
-
-def report(inputs: pd.DataFrame, fits: pd.DataFrame) -> str:
-    """Return the table of all cases."""
-    text = io.StringIO()
-    kind = inputs["outcome"].str.partition(":")[0]
-    columns = ("accepted", "clear error", "wrong", "traceback", "hang")
-    counts = pd.crosstab(inputs["kind"], kind).reindex(columns=columns, fill_value=0)
-    print("bad inputs", counts.assign(inputs=counts.sum(axis=1)).to_string(), sep="\n", file=text)
-    if len(fits):
-        flags = fits[["nan", "fall", "false convergence", "converged"]].fillna(False).astype(bool)
-        flags["traceback"] = fits["outcome"].str.startswith("traceback")
-        flags["hang"] = fits["outcome"] == "hang"
-        print(f"\n{len(fits)} fits", flags.sum().to_string(), sep="\n", file=text)
-        print("why they stopped:", dict(Counter(fits["stop"].fillna("error"))), file=text)
-    for row in inputs[~kind.isin(columns[:2])].itertuples():
-        print(f"input {row.seed}, {row.kind}: {row.outcome}", file=text)
-    bad = fits[fits[["nan", "fall", "false convergence"]].any(axis=1)] if len(fits) else fits
-    print("seeds of fits to look at:", list(bad["seed"]) if len(bad) else "none", file=text)
-    return text.getvalue()
+def report(inputs: pd.DataFrame) -> pd.DataFrame:
+    """Return how the inputs of each kind ended."""
+    ended = inputs["outcome"].str.partition(":")[0]
+    counts = pd.crosstab(inputs["kind"], ended).reindex(columns=COLUMNS, fill_value=0)
+    return pd.concat([counts, counts.sum().to_frame("all").T]).assign(
+        inputs=lambda t: t.sum(axis=1)
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--inputs", type=int, default=1000)
-    parser.add_argument("--fits", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/fuzz"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/robustness"))
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    args.out.mkdir(parents=True, exist_ok=True)
+    seeds = range(args.seed, args.seed + args.inputs)
     with tempfile.TemporaryDirectory() as folder:
-        seeds = range(args.seed, args.seed + args.inputs)
-        inputs = kept(args.out / "inputs.jsonl", seeds, lambda s: bad_input(s, Path(folder)))
-    fits = kept(args.out / "fits.jsonl", range(args.seed, args.seed + args.fits), random_fit)
-    print(report(inputs, fits))
+        found = kept(args.out / "inputs.jsonl", seeds, lambda s: bad_input(s, Path(folder)))
+    table = report(found)
+    table.to_csv(args.out / "inputs.csv", index_label="kind")
+    print(table.to_string())
+    for row in found[~found["outcome"].isin(COLUMNS[:2])].itertuples():
+        print(f"input {row.seed}, {row.kind}: {row.outcome}")
 
 
 if __name__ == "__main__":

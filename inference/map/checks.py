@@ -1,5 +1,6 @@
 """Checks of what a fit is asked for, and the warnings that come with its result."""
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -9,7 +10,7 @@ from ...models import Cohort, LDSParams
 from ...models.arguments import whole
 from ...models.linalg import least_correlation, sym
 from ..constraints import Constraints
-from ..result import FitResult
+from ..result import FitResult, Stop
 
 
 def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> None:
@@ -48,45 +49,78 @@ def check_types(cohort: Any, init: Any, tol: Any) -> None:
         raise ValueError(f"tol is {tol!r}; it must be a number, 0 or more")
 
 
-def warnings_of_floors(params: LDSParams, floors: Any, constraints: Constraints) -> tuple[str, ...]:
-    """Return a warning if the likelihood would have a covariance below its floor: there is no maximum in it.
-
-    `floors` are those of the fit (see mstep.py), in the basis of `params`.
-    """
-    found = []
-    for name in ("Q", "R", "V1"):
-        shape = constraints.covariance(name, params)
-        blocks = [shape.learned(np.asarray(getattr(x, name), float)) for x in (params, floors)]
-        if constraints.free(name) and any(map(_at_floor, *blocks)):
-            found.append(name)
-    if not found:
-        return ()
-    are = f"{' and '.join(found)} {'are at their floors' if found[1:] else 'is at its floor'}"
+def bad_start(params: LDSParams) -> str:
+    """Return what to do where already the objective of a start is not finite."""
+    A = np.asarray(params.A)
+    radius = np.abs(np.linalg.eigvals(A)).max() if np.isfinite(A).all() else np.nan
     return (
-        f"{are}, a millionth of the variances at the start of the fit or less: the likelihood would have less still, "
-        "as for values that do not differ, or are calculated from others; priors='weak' keeps covariances away from 0",
+        f"the objective is not finite at the start of the fit, where A has a spectral radius of {radius:.4g}: give "
+        "other starting values (init), or data of another scale (cohort.standardize())"
     )
 
 
-def _at_floor(S: np.ndarray, floor: np.ndarray) -> bool:
-    """Tell whether a covariance is within twice its floor in some direction, or has no variance at all."""
+def warnings_of_floors(
+    params: LDSParams, floors: Any, constraints: Constraints, channels: Sequence[str]
+) -> tuple[str, ...]:
+    """Return a warning if the likelihood would have a covariance below its floor: there is no maximum in it.
+
+    `floors` are those of the fit (see mstep.py), in the basis of `params`. The channels named are those in which the
+    directions at the floor show most.
+    """
+    C, R = np.asarray(params.C, float), np.asarray(params.R, float)
+    found: dict[str, list[int]] = {}
+    for name in ("Q", "R", "V1"):
+        if constraints.free(name):
+            S, F = (np.asarray(getattr(x, name), float) for x in (params, floors))
+            at = _at_floor(S, F, constraints.covariance(name, params).blocks(len(S)))
+            shown = at if name == "R" else C @ at
+            sizes = np.abs(shown) / np.sqrt(np.maximum(np.diagonal(R), 1e-300))[:, None]
+            if at.size:
+                found[name] = sorted({int(j) for j in np.argmax(sizes, axis=0)})
+    if not found:
+        return ()
+    where = [f"{name} ({', '.join(channels[j] for j in at)})" for name, at in found.items()]
+    are = f"{' and '.join(where)} {'are at their floors' if where[1:] else 'is at its floor'}"
+    return (
+        f"{are}, a millionth of the variances at the start of the fit or less: the likelihood would have less still, "
+        "as for values that do not differ, or are calculated from others; leave a channel out that has such values, or "
+        "ask for priors='weak', which keeps covariances away from 0",
+    )
+
+
+def _at_floor(S: np.ndarray, floor: np.ndarray, blocks: Sequence[int]) -> np.ndarray:
+    """Return the directions (k, n) in which the blocks of a covariance are within twice their floor."""
+    found, start = [], 0
+    for size in blocks:
+        at = slice(start, start + size)
+        start += size
+        directions = np.zeros((len(S), size))
+        directions[at] = _low_directions(S[at, at], floor[at, at])
+        found.append(directions[:, directions.any(axis=0)])
+    return np.hstack(found) if found else np.zeros((len(S), 0))
+
+
+def _low_directions(S: np.ndarray, floor: np.ndarray) -> np.ndarray:
+    """Return, in columns, the directions in which S is within twice its floor; others are 0."""
     scale = np.sqrt(np.diagonal(floor))
     if not (scale > 0).all() or not np.isfinite(S).all():
-        return True
+        return np.eye(len(S))
     half = np.linalg.cholesky(floor / np.outer(scale, scale))
     white = np.linalg.solve(half, np.linalg.solve(half, S / np.outer(scale, scale)).T)
-    return bool(np.linalg.eigvalsh(sym(white))[0] < 2)
+    values, vectors = np.linalg.eigh(sym(white))
+    return np.where(values < 2, scale[:, None] * (half @ vectors), 0.0)
 
 
 def warnings_of(fit: FitResult, cohort: Cohort) -> tuple[str, ...]:
     """Return warnings about the result of a fit, which name channels and advise what was not done already."""
     found, params, constraints = [], fit.params, fit.constraints
-    ratio = scale_ratio(params)
+    ratio = drift(params)
     drifts = not fit.prior.is_flat and constraints.basis_changes == "any"
-    if drifts and constraints.free("Q") and ratio > 1e3:
+    told = fit.stop is Stop.DRIFT or scale_ratio(params) > 1e3
+    if drifts and constraints.free("Q") and told:
         found.append(
-            f"the scales of single states drift apart (ratio {ratio:.1e}): the "
-            "penalty on A can be lowered without end by rescaling states; Q='unit diagonal' or "
+            f"the scales of states, or of combinations of them, drift apart (ratio {ratio:.1e}): the "
+            "penalty on A can be lowered without end by a change of basis; Q='unit diagonal' or "
             "Q='identity' makes the problem well posed"
         )
     if constraints.free("R"):
@@ -174,6 +208,14 @@ def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> 
             "(init=LDSParams(...))"
         )
     return tuple(found)
+
+
+def drift(params: LDSParams) -> float:
+    """Return how far scales are apart: of single states' noise, or of combinations of states that are all but equal."""
+    Q = np.asarray(params.Q, float)
+    noisy = np.diagonal(Q) > 0
+    least = least_correlation(Q[np.ix_(noisy, noisy)]) if noisy.any() else 1.0
+    return max(scale_ratio(params), max(least, 1e-16) ** -0.5)
 
 
 def scale_ratio(params: LDSParams) -> float:

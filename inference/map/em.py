@@ -79,9 +79,10 @@ def fit_map(
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
         if variant == "paper":
-            fit = fit_paper(best, problem, prior, constraints, max_iter, tol, tell)
+            fit = fit_paper(best, problem, prior, constraints, max_iter, tol, tell, cohort.channels)
         else:
-            options = Options(prior, priors, constraints, accelerate, max_iter, tol, warm)
+            asked = accelerate, max_iter, tol, warm
+            options = Options(prior, priors, constraints, *asked, cohort.channels)
             fit = climb(best, problem, options, tell)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
     noticed = (*noticed, *warnings_of(fit, cohort))

@@ -24,13 +24,13 @@ from ..result import FitResult, Stop
 from .accelerate.basis_steps import basis_step
 from .accelerate.coordinates import chart_at
 from .accelerate.quasi_newton import quasi_newton
-from .checks import scale_ratio, warnings_of_floors
+from .checks import bad_start, drift, warnings_of_floors
 from .program import Problem, State, evaluate, log_prior, run, unevaluated
 
 _CHUNK = 25  # EM iterations in one compiled run, after which progress is shown and Ctrl-C is seen
 _FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
 _RUN = 400  # quasi-Newton steps in a run: each run sets up new coordinates
-_DRIFT = 1e4  # ratio of the states' scales at which a fit gives up
+_DRIFT = 1e4  # ratio of the scales of states, or of their combinations, at which a fit gives up
 
 Tell = Callable[[int, float, float], None]  # called with n more iterations, objective and residual
 
@@ -45,6 +45,7 @@ class Options(NamedTuple):
     max_iter: int
     tol: float
     warm: bool = False  # the start is near the optimum
+    channels: tuple[str, ...] = ()  # named in warnings
 
 
 class Climb(NamedTuple):
@@ -56,6 +57,7 @@ class Climb(NamedTuple):
     steps: dict[str, int]  # how many of each kind
     next_em: int  # EM iterations in the next run
     tried: bool = False  # whether quasi-Newton steps were tried
+    signs: Any = None  # of A about the prior's centre after quasi-Newton steps, if any were taken
     broken: bool = False  # whether the next EM step would not be finite
 
     def left(self, options: Options) -> int:
@@ -102,7 +104,7 @@ def em_steps(now: Climb, options: Options, tell: Tell) -> Climb:
     point, trace, k = run(now.point, now.problem, options.constraints, n, options.tol)
     values = np.asarray(trace)[: max(int(k), 0)].tolist()
     good = _sound(now.objective[-1:], values, np.finfo(point.params.A.dtype).eps)
-    broken = good < len(values) or not _is_finite(point)
+    broken = good < len(values) or not _is_finite(point) or np.isnan(float(point.residual))
     if broken:  # back to the last point that was sound
         values = values[:good]
         point = _taken_again(now, options, good)
@@ -129,26 +131,23 @@ def _taken_again(now: Climb, options: Options, n: int) -> State:
     point = run(now.point, now.problem, options.constraints, n, 0.0)[0]
     if n or _is_finite(point):
         return point
-    A = np.asarray(now.point.params.A)
-    radius = np.abs(np.linalg.eigvals(A)).max() if np.isfinite(A).all() else np.nan
-    raise NumericalBreakdown(
-        f"the objective is not finite at the start of the fit, where A has a spectral radius of {radius:.4g}: give "
-        "other starting values (init), or data of another scale (cohort.standardize())"
-    )
+    raise NumericalBreakdown(bad_start(now.point.params))
 
 
 def stop(now: Climb, options: Options) -> Stop | None:
     """Return the reason to stop after a run of EM, or None to go on."""
     if now.broken:
         return Stop.NOT_FINITE
-    # near an optimum EM is so slow that it looks settled: a warm start goes on to quasi-Newton steps first
-    settled = now.tried or not (options.warm and options.accelerate)
+    # EM may be so slow that it looks settled, near an optimum or far from it: quasi-Newton steps are tried first
+    # and an entry of A that EM has just set free, or moved through zero, has a way to go
+    there = now.signs is None or np.array_equal(now.signs, _signs(now.point.params, options))
+    settled = (now.tried and there) or not options.accelerate
     if float(now.point.residual) <= options.tol and settled:
         return Stop.TOLERANCE
     if now.left(options) <= 0:
         return Stop.MAX_ITER
     movable = not options.prior.is_flat and options.constraints.basis_changes == "any"
-    if options.accelerate and movable and scale_ratio(now.point.params) > _DRIFT:
+    if options.accelerate and movable and drift(now.point.params) > _DRIFT:
         return Stop.DRIFT
     return None
 
@@ -158,11 +157,14 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
     constraints = options.constraints
     now = _in_a_better_basis(now, options)
     point, problem = now.point, now.problem
-    chart = chart_at(
-        point.params, point.stats, problem.prior, problem.priors, problem.floors, constraints
-    )
+    try:
+        chart = chart_at(
+            point.params, point.stats, problem.prior, problem.priors, problem.floors, constraints
+        )
+    except np.linalg.LinAlgError:  # a covariance that is singular but for rounding: EM goes on
+        chart = None
     if chart is None:
-        return now._replace(next_em=_CHUNK, tried=True), False
+        return now._replace(next_em=_CHUNK, tried=True, signs=None), False
     residual = float(point.residual)
     found = quasi_newton(
         chart,
@@ -172,13 +174,22 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         options.tol,
         lambda objective: tell(1, objective, residual),
     )
+    signs = None
     if found.params is not None:
+        signs = _signs(found.params, options)
         # above the tolerance, so that another EM step measures it anew
         residual_before = jnp.maximum(point.residual, 1.01 * options.tol)
         point = unevaluated(found.params)._replace(residual=residual_before)
     next_em = _BETWEEN if len(found.objective) > 1 else _CHUNK
-    now = now.counted("quasi-newton", found.objective, point=point, next_em=next_em, tried=True)
+    changes = {"point": point, "next_em": next_em, "tried": True, "signs": signs}
+    now = now.counted("quasi-newton", found.objective, **changes)
     return now, found.interrupted
+
+
+def _signs(params: LDSParams, options: Options) -> np.ndarray:
+    """Return the signs of A about the centre of its prior, which tell the piece of the penalty that it is in."""
+    A = np.asarray(options.constraints.moving(params).A)
+    return np.sign(A - options.prior.center_of(len(A)))
 
 
 def _in_a_better_basis(now: Climb, options: Options) -> Climb:
@@ -229,7 +240,9 @@ def finish(now: Climb, options: Options, reason: Stop) -> FitResult:
         priors=options.priors,
         constraints=constraints,
         steps=now.steps,
-        warnings=warnings_of_floors(now.point.params, now.problem.floors, constraints),
+        warnings=warnings_of_floors(
+            now.point.params, now.problem.floors, constraints, options.channels
+        ),
         restarts=np.zeros(0),
     )
 

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ...models import ExpectedStatistics, LDSParams, Penalty
+from ...models import ExpectedStatistics, LDSParams, NumericalBreakdown, Penalty
 from ..constraints import Constraints
 from ..proximal import proximal_gradient, quadratic, theorem1_step
 from ..result import FitResult, Stop
+from .checks import bad_start, warnings_of_floors
 from .loop import Tell, normalised
 from .mstep import Floors, right_divide, stationarity
 from .program import Problem
@@ -83,6 +84,7 @@ def fit_paper(
     max_iter: int,
     tol: float,
     tell: Tell,
+    channels: tuple[str, ...] = (),
 ) -> FitResult:
     """Alternate E-steps and Algorithm 1 until the optimality conditions hold to `tol`."""
     if constraints.Q != "free":
@@ -96,6 +98,8 @@ def fit_paper(
         )
     e_step = jax.jit(lambda params, data: data.expected_statistics(params))
     stats, residual = e_step(params, problem.data), np.inf
+    if not np.isfinite(float(stats.log_likelihood)):
+        raise NumericalBreakdown(bad_start(params))
     objective, reason = [], Stop.MAX_ITER
     try:
         while len(objective) < max_iter:
@@ -114,6 +118,7 @@ def fit_paper(
     params = constraints.regular(params)
     stats = e_step(params, problem.data)  # at what is returned
     value = float(stats.log_likelihood + problem.prior.log_prob(params.A))
+    noticed = warnings_of_floors(params, problem.floors, constraints, channels)
     params = normalised(params, prior, constraints)
     return FitResult(
         params=params,
@@ -125,6 +130,6 @@ def fit_paper(
         prior=prior,
         constraints=constraints,
         steps={"em": len(objective), "quasi-newton": 0, "basis": 0},
-        warnings=(),
+        warnings=noticed,
         restarts=np.zeros(0),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpyro.distributions import Distribution
 from tqdm.auto import tqdm
 
 from ...models import Cohort, GammaLaplace, LDSParams, Prior, prepare, total_log_likelihood
@@ -137,9 +138,21 @@ def _checked_folder(folder, key, cohort, fit, prior, priors, settings, num_sampl
         "cohort": fingerprint(cohort),
         "fit": fingerprint(fit.params),
         "prior": json.dumps(prior.to_dict()),
-        "priors": str({k: f"{type(v).__name__} {fingerprint(v)}" for k, v in priors.items()}),
+        "priors": str({name: describe_prior(prior) for name, prior in priors.items()}),
         "settings": str(tuple(settings)),
         "num_samples": num_samples,
         "num_chains": num_chains,
     }
     return run_folder(folder, run)
+
+
+def describe_prior(prior: Any) -> str:
+    """Return the kind of a distribution and a hash of its arrays, by their names.
+
+    As a pytree it would have them in the order of a set, which is another one in the next process.
+    """
+    arrays = {}
+    for name in sorted(type(prior).gather_pytree_data_fields()):
+        x = getattr(prior, name, None)
+        arrays[name] = describe_prior(x) if isinstance(x, Distribution) else fingerprint(x)
+    return f"{type(prior).__name__} {arrays}"

@@ -26,6 +26,7 @@ from .statistics import ExpectedStatistics
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
 _WORTH = 20_000  # steps of all sequences that a second part must save
+_ROWS = 4096  # of a block of a QR, if it has few columns
 _BLOCK = 128  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
 
 
@@ -237,7 +238,7 @@ def compress(cohort: Cohort, kept: np.ndarray | None = None) -> Complete:
         y = values[of_kept == length, :length]
         rows = np.hstack([np.ones((len(y), 1)), y.reshape(len(y), -1)])
         if len(rows) > rows.shape[1]:
-            rows = np.linalg.qr(rows, mode="r")
+            rows = _triangular(rows)
         parts.append(np.pad(rows, [(0, 0), (0, (T - length) * d)]))
         lengths.append(np.full(len(rows), length))
     rows, length = np.concatenate(parts), np.concatenate(lengths)
@@ -246,6 +247,15 @@ def compress(cohort: Cohort, kept: np.ndarray | None = None) -> Complete:
     y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
     host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
     return Complete(*host)  # numpy, not jax, since the result is cached
+
+
+def _triangular(rows: np.ndarray) -> np.ndarray:
+    """Return the triangular factor of a QR of many rows: block by block, each small enough to stay in cache."""
+    block = max(_ROWS, 4 * rows.shape[1])
+    R: Any = np.linalg.qr(rows[:block], mode="r")
+    for start in range(block, len(rows), block):
+        R = np.linalg.qr(np.concatenate([R, rows[start : start + block]]), mode="r")
+    return R
 
 
 def _fill(x: Any, multiple: int, value: float = 0.0, xp: Any = jnp) -> Any:

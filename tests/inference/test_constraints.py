@@ -8,7 +8,7 @@ from oracles import Shape, random_problem
 
 from sparse_lds.inference import Constraints, fit_map, identifiability_report, relaxed_fit
 from sparse_lds.inference.covariances import DIAGONAL, FULL, UNIT_DIAGONAL
-from sparse_lds.models import Flat, Laplace, LDSParams, check_params
+from sparse_lds.models import Cohort, Flat, Laplace, LDSParams, check_params
 from sparse_lds.models.params import shapes_of
 
 SHAPE = Shape(l=2, d=2, N=20, T=8)
@@ -252,3 +252,41 @@ def test_an_m_step_of_a_covariance_gains(shape):
             E = rng.normal(size=(k, k)) * 1e-2
             E = np.diag(np.diagonal(E)) if shape is DIAGONAL else E + E.T
             assert gain(S + E, total) <= gain(S, total) + 1e-9
+
+
+@pytest.mark.parametrize("shape", [FULL, DIAGONAL], ids=lambda s: type(s).__name__)
+def test_directions_at_the_floor_stay_and_the_others_move(shape):
+    """S(x) is S at 0, has its slope, and what is at the floor is there for every x."""
+    rng = np.random.default_rng(0)
+    U = np.eye(4) if shape is DIAGONAL else np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    floor = np.diag([1e-6, 2e-6, 1e-6, 5e-7])
+    root = np.sqrt(floor)
+    S = root @ (U * [1.0, 3e5, 1.5, 2e6] @ U.T) @ root
+    base, factor = shape.above(S, floor, 2.0)
+    assert factor.shape == (4, 2)
+    n, size = 20.0, shape.size(2)
+    np.testing.assert_allclose(
+        shape.at(np.zeros(size), factor, base, n)[0], S, rtol=1e-9, atol=1e-14
+    )
+    low = np.linalg.solve(root, U[:, [0, 2]])  # orthogonal to the others, in units of the floor
+    weights, h = rng.normal(size=(4, 4)), 1e-6
+    weights = weights + weights.T
+    for x in rng.normal(size=(5, size)):
+        here, known = shape.at(x, factor, base, n)
+        np.testing.assert_allclose(low.T @ here @ low, np.diag([1.0, 1.5]), rtol=1e-6, atol=1e-6)
+        slope = shape.pull(weights, here, known, factor, n)
+        for i, e in enumerate(np.eye(size)):
+            ends = [(weights * shape.at(x + s * h * e, factor, base, n)[0]).sum() for s in (1, -1)]
+            np.testing.assert_allclose(
+                slope[i], (ends[0] - ends[1]) / (2 * h), rtol=1e-5, atol=1e-7
+            )
+    assert shape.above(floor, floor, 2.0) is None
+
+
+def test_a_fit_with_directions_at_their_floors_converges():
+    """Two channels that are one: R is at its floor in a direction, and free in the other."""
+    y = np.random.default_rng(3).normal(size=(20, 8, 3)).cumsum(1)
+    y[:, :, 2] = y[:, :, 1]
+    fit = fit_map(Cohort.from_array(y).standardize(), 1, Laplace(1.0), Q="identity", max_iter=400)
+    assert fit.converged and (np.diff(fit.objective) >= -1e-9 * np.abs(fit.objective[:-1])).all()
+    assert any("R (" in text and "floor" in text for text in fit.warnings)

@@ -15,7 +15,7 @@ from ....models.conjugate import Conjugate
 from ...constraints import Constraints
 from ..mstep import Floors
 
-_CLEAR = 2.0  # a covariance moves if it is above this many times its floor
+_CLEAR = 2.0  # a covariance moves in directions in which it is above this many times its floor
 
 
 class Chart(NamedTuple):
@@ -28,7 +28,8 @@ class Chart(NamedTuple):
     piece: Piece  # of the penalty, around the A of the moving states
     priors: Conjugate  # of the other parameters
     scales: dict[str, np.ndarray]  # of A and C: square roots of the complete data's information
-    factors: dict[str, np.ndarray]  # lower Cholesky: of V1, and of moving covariances less floors
+    # of V1, lower Cholesky, for pi1; of what is clear of the floors of moving covariances, and what stays as it is
+    factors: dict[str, np.ndarray]
     floors: dict[str, np.ndarray]
     counts: dict[str, float]  # how many terms each covariance is the mean of
 
@@ -55,6 +56,9 @@ class Chart(NamedTuple):
     def sizes(self) -> dict[str, int]:
         """Return the number of coordinates of each moving parameter."""
         size = self.constraints.sizes(self.origin)
+        for name in self.floors:  # fewer where directions are at the floor
+            shape = self.constraints.covariance(name, self.origin)
+            size[name] = shape.size(self.factors[name].shape[1])
         return {name: size[name] for name in self.moving}
 
     def parts(self, x: np.ndarray) -> list[tuple[str, np.ndarray]]:
@@ -102,15 +106,14 @@ def chart_at(
     k = core.n_states
     below = {name: np.asarray(F, float) for name, F in floors._asdict().items()}
 
-    def clear(name):
-        """Tell whether a covariance is above twice its floor; only EM moves one that is not."""
-        if name not in below:
-            return True
-        above = getattr(params, name) - _CLEAR * below[name]
-        blocks = constraints.covariance(name, params).learned(above)
-        return min(np.linalg.eigvalsh(block)[0] for block in blocks) > 0
-
-    moving = tuple(name for name in LDSParams._fields if constraints.free(name) and clear(name))
+    # only EM moves what is within twice its floor
+    above = {
+        name: constraints.covariance(name, params).above(getattr(params, name), F, _CLEAR)
+        for name, F in below.items()
+        if constraints.free(name)
+    }
+    fixed = [name for name, found in above.items() if found is None]
+    moving = tuple(n for n in LDSParams._fields if constraints.free(n) and n not in fixed)
     if not moving:
         return None
 
@@ -119,11 +122,7 @@ def chart_at(
         return np.sqrt(np.abs(np.outer(np.diagonal(np.linalg.inv(S)), np.diagonal(M))))
 
     S00, S10, Szz = (np.asarray(x, float)[:k, :k] for x in (stats.S00, stats.S10, stats.Szz))
-    movable = {
-        name: constraints.covariance(name, params).factor(getattr(params, name) - below[name])
-        for name in below
-        if name in moving
-    }
+    parts = {name: found for name, found in above.items() if found is not None}
     counts = dict(Q=stats.n_transitions, R=stats.n_emissions, V1=stats.n_sequences)
     return Chart(
         origin=params,
@@ -133,8 +132,8 @@ def chart_at(
         piece=prior.piece(core.A, np.linalg.solve(core.Q, S10 - core.A @ S00)),
         priors=jax.tree.map(lambda x: np.asarray(x, float), priors),  # on the host
         scales={"A": information(core.Q, S00), "C": information(params.R, Szz)},
-        factors=movable | {"pi1": np.linalg.cholesky(params.V1)},
-        floors=below,
+        factors={n: L for n, (_, L) in parts.items()} | {"pi1": np.linalg.cholesky(params.V1)},
+        floors={name: base for name, (base, _) in parts.items()},
         counts={name: float(n) for name, n in counts.items()},
     )
 

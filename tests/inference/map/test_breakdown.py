@@ -2,12 +2,22 @@
 
 import re
 
+import jax
 import numpy as np
 import pytest
 
 from sparse_lds.inference import Stop, fit_em, fit_map
 from sparse_lds.inference.map import loop
-from sparse_lds.models import Cohort, Flat, Laplace, LDSParams, NumericalBreakdown
+from sparse_lds.inference.map.checks import drift
+from sparse_lds.models import (
+    Cohort,
+    Flat,
+    GroupLaplace,
+    Laplace,
+    LDSParams,
+    NumericalBreakdown,
+    simulate,
+)
 
 COHORT = Cohort.from_array(np.random.default_rng(0).normal(size=(10, 8, 2)))
 
@@ -54,6 +64,69 @@ def test_starts_that_explode(scale, prior):
     assert scale == 1000 and all(np.isfinite(np.asarray(x)).all() for x in leaves)
 
 
+def test_a_matrix_that_is_singular_but_for_rounding_leaves_the_fit_to_em(monkeypatch):
+    def singular(*_):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(loop, "chart_at", singular)
+    fit = fit_map(COHORT, 2, Laplace(1.0), init=start(0.5), max_iter=60)
+    assert fit.n_iter > 20 and fit.steps["quasi-newton"] == 0 and np.isfinite(fit.objective).all()
+
+
+def test_states_that_become_combinations_of_others_are_a_drift():
+    params = start(0.5)
+    Q = np.array([[1.0, 1 - 1e-10], [1 - 1e-10, 1.0]])
+    assert drift(params) < 2 and drift(params._replace(Q=np.diag([1e10, 1.0]))) > 9e4
+    assert drift(params._replace(Q=Q)) > 1e4
+    assert drift(params._replace(Q=np.diag([1.0, 0.0]))) < 2  # a state without noise has no scale
+
+
+def test_em_that_looks_settled_is_not_taken_for_an_optimum():
+    """A state that hardly moves: EM alone meets the tolerance 5 nats below the optimum."""
+    rng = np.random.default_rng([120, 2])
+    A = rng.normal(size=(1, 1))
+    A *= rng.uniform(0.1, 1.02) / np.abs(A).max()
+    noise = [np.diag(10.0 ** rng.uniform(-2, 1, k)) for k in (1, 2, 1)]
+    true = LDSParams(A, rng.normal(size=(2, 1)), noise[0], noise[1], rng.normal(size=1), noise[2])
+    cohort = simulate(jax.random.key(120), true, [6] * 8).cohort.standardize()
+    prior = GroupLaplace(1.961, "rows")
+    plain, fit = (
+        fit_map(cohort, 1, prior, accelerate=fast, max_iter=400) for fast in (False, True)
+    )
+    best = max(
+        fit_map(cohort, 1, prior, n_restarts=3, seed=seed, tol=1e-7).objective[-1]
+        for seed in range(3)
+    )
+    assert plain.converged and plain.objective[-1] < best - 3  # if not, this is no test any more
+    assert fit.converged and fit.objective[-1] > best - 1e-3
+
+
+@pytest.mark.parametrize("variant", ["exact", "paper"])
+def test_floors_name_their_channels(variant):
+    y = np.random.default_rng(1).normal(size=(10, 8, 3)) * [1.0, 0.0, 1.0]
+    named = Cohort.from_array(y, channels=("Na", "K", "Cl"))
+    options = {"variant": variant, "diagonal": ("R", "V1"), "max_iter": 40}
+    said = " ".join(fit_map(named, 1, Laplace(1.0), **options).warnings)
+    assert (
+        re.search(r"R \(K\) .*at (its|their) floor.*weak", said) and "channel 'K' does not" in said
+    )
+
+
+def test_algorithm_1_says_that_a_start_is_at_fault():
+    with pytest.raises(NumericalBreakdown, match="spectral radius of 1e[+]200.*init"):
+        fit_map(COHORT, 2, Laplace(1.0), init=start(1e200), variant="paper")
+
+
+def test_sixty_states_stay_finite():
+    """More states than the data can tell of; see also `python benchmarks large`."""
+    cohort = Cohort.from_array(np.random.default_rng(0).normal(size=(30, 12, 6)).cumsum(1))
+    options = {"Q": "identity", "accelerate": False, "max_iter": 5}
+    fit = fit_map(cohort.standardize(), 60, Laplace(30.0), **options)
+    leaves = (*fit.params, fit.objective)
+    assert fit.n_iter == 5 and all(np.isfinite(np.asarray(x)).all() for x in leaves)
+    assert (np.diff(fit.objective) >= -1e-9 * np.abs(fit.objective[:-1])).all()
+
+
 @pytest.mark.parametrize("diagonal", [(), ("R", "V1")])
 @pytest.mark.parametrize("kind", ["zero", "tiny", "static", "same start"])
 def test_floors_are_told(kind, diagonal):
@@ -66,7 +139,7 @@ def test_floors_are_told(kind, diagonal):
     }[kind]
     fit = fit_map(Cohort.from_array(y), 2, Laplace(1.0), diagonal=diagonal, max_iter=300)
     said = " ".join(fit.warnings)
-    assert ("floor" in said) or not fit.converged
+    assert "floor" in said
     if kind in ("zero", "tiny"):
         assert "does not change" in said and "floor" in said
 

@@ -1,5 +1,9 @@
 """Files of chains: written whole, and named where they are damaged or exchanged."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -69,3 +73,24 @@ def test_a_damaged_run_is_named(tmp_path):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(ValueError, match="run.json' is damaged.*--force"):
             run_folder(tmp_path, {"seed": 1})
+
+
+DESCRIBED = """
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from sparse_lds.inference.posterior.sample import describe_prior
+from sparse_lds.models.covariance_site import BlockInverseWishart
+wishart = dist.InverseWishart(3.0, scale_matrix=jnp.eye(2))
+for prior in (BlockInverseWishart.restricted(wishart, (1, 1), 2), dist.Normal(jnp.zeros(2), 2.0).to_event(1)):
+    print(describe_prior(prior))
+"""
+
+
+def test_the_next_process_knows_the_priors_again():
+    """Sets of text have another order in each process, unless a seed is given."""
+    said = []
+    for seed in ("1", "2"):  # orders of three names differ
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-W", "ignore", "-c", DESCRIBED]
+        said.append(subprocess.run(command, env=environment, capture_output=True, text=True).stdout)
+    assert said[0] == said[1] and said[0].count("\n") == 2

@@ -145,6 +145,19 @@ def test_pseudo_sequences_are_few():
         assert compress(cohort).unit.size == rows < len(cohort)
 
 
+def test_pseudo_sequences_of_very_many_keep_their_sums(close):
+    """9,000 sequences are compressed in three blocks."""
+    y = np.random.default_rng(0).normal(5.0, 1.0, size=(9000, 3, 2))
+    lengths = np.resize([3, 3, 3, 2], len(y))
+    few = compress(Cohort.from_array(y, lengths=lengths))
+    assert few.unit.size == 7 + 5
+    for length, count in ((3, 6750), (2, 2250)):
+        rows = np.c_[np.ones(count), y[lengths == length, :length].reshape(count, -1)]
+        at = few.inside.sum(0) == length
+        found = np.c_[few.unit[at], few.y[:length][..., at].reshape(-1, at.sum()).T]
+        close(f"length {length}", found.T @ found, rows.T @ rows, rtol=1e-12)
+
+
 def test_blocks_of_a_large_gappy_cohort_add_up(close):
     """300 sequences run in two blocks, of which the second is filled up."""
     params, cohort = random_problem(0, Shape(1, 1, 300, 2), gaps=True, ragged=True)

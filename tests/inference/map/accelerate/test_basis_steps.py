@@ -100,6 +100,12 @@ def test_what_a_fit_returns_is_a_start():
     check_params(Constraints().regular(params))
     held = Constraints(hold=("V1",)).regular(params)
     np.testing.assert_array_equal(held.V1, params.V1)
+    near = params._replace(V1=1e-4 * np.outer(long, long) + np.eye(3))
+    check_params(
+        near
+    )  # a start as it is, so that nothing is added, which would lower the objective
+    for found, x in zip(Constraints().regular(near), near, strict=True):
+        np.testing.assert_array_equal(found, x)
 
 
 def test_entries_on_their_way_to_zero_are_set_to_it():
