@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from .guard import guarded
+from .help import Commands
 
 START, STEPS, PAPER = "Start here", "Step by step", "The paper"
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -32,7 +33,10 @@ def common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="show it")
     ] = False,
 ) -> None:
-    """Sparse linear dynamical systems: exact zeros, and a posterior that judges them."""
+    """Sparse linear dynamical systems, with a posterior that judges the zeros.
+
+    Start with: sparse-lds run labs.csv --out results/mine
+    """
 
 
 def told(command):

@@ -31,7 +31,8 @@ from .arguments import (
     States,
     Warmup,
 )
-from .options import DataOptions, reads_data
+from .help import SETTINGS, ShortHelp
+from .options import DataOptions, check_states, reads_data
 from .runs import interrupted, staged
 from .workspace import (
     AFTER_A_FIT,
@@ -51,7 +52,7 @@ from .workspace import (
 )
 
 
-@app.command(rich_help_panel=START)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=START)
 @told
 @reads_data
 def run(
@@ -69,7 +70,7 @@ def run(
     from .fitting import Model
     from .jobs import compare_job, forecast_job, posterior_job
 
-    _check_states(states, levels, starts)
+    check_states(states, levels, starts)
     model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
     chosen = _prior_named(prior)
     common = {"seed": seed, "say": say}
@@ -87,7 +88,7 @@ def run(
     say(f"wrote {folder}/report.html: open it in a browser")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 @reads_data
 def fit(
@@ -108,7 +109,7 @@ def fit(
     """
     from .fitting import Model
 
-    _check_states(states, levels, starts)
+    check_states(states, levels, starts)
     model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
     folder, _, _ = _fitted(
         data, out, options, force, model, starts=starts or 3, seed=seed, max_iter=max_iter, say=say,
@@ -117,7 +118,7 @@ def fit(
     say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 def posterior(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
@@ -144,7 +145,7 @@ def posterior(
     say(f"wrote {folder}/posterior.nc, verdict.txt")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 def compare(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit and posterior")],
@@ -173,7 +174,7 @@ def compare(
     say(f"wrote {folder}/report.html, comparison.csv, links.csv, links.graphml and figures")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 def forecast(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
@@ -229,16 +230,6 @@ def _beta(text: str) -> float | None:
         return float(text)
     except ValueError:
         raise ValueError(f"--beta is {text!r}; it must be a number or auto") from None
-
-
-def _check_states(states: int | None, levels: bool, starts: int | None) -> None:
-    """Raise if options contradict each other, or one of them would be ignored."""
-    if levels and states is not None:
-        raise ValueError(f"--levels is given, and --states {states} besides; give one of them")
-    if starts is not None and states is None:
-        raise ValueError(
-            f"--starts is {starts}; it is for --states: a fit with a state for each test has one start"
-        )
 
 
 def _free(text: str) -> tuple[str, ...] | None:
