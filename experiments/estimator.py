@@ -14,7 +14,7 @@ from ..models import Cohort, forecast, kalman_filter
 from .panel_layouts import as_cohort, like_panel
 
 try:
-    from sklearn.exceptions import NotFittedError  # pyright: ignore[reportMissingImports]
+    from sklearn.exceptions import NotFittedError  # pyright: ignore
 except ImportError:
 
     class NotFittedError(ValueError, AttributeError):

@@ -73,7 +73,9 @@ def _plain(mean: np.ndarray, cohort: Cohort) -> np.ndarray:
 
 def _frequency(X: pd.DataFrame) -> Any:
     """Return the frequency of a table's periods, None if its times are no periods."""
-    return getattr(X.index.levels[1].dtype, "freq", None) if X.index.nlevels == 2 else None
+    return (
+        getattr(X.index.get_level_values(1).dtype, "freq", None) if X.index.nlevels == 2 else None
+    )
 
 
 def _from_table(X: pd.DataFrame) -> Cohort:
@@ -88,11 +90,13 @@ def _from_table(X: pd.DataFrame) -> Cohort:
     frame = X.set_axis([str(c) for c in X.columns], axis=1).reset_index(drop=True)
     frame.insert(0, _ID, instance.to_numpy())
     frame.insert(1, _TIME, time.to_numpy() if types.is_numeric_dtype(time) else pd.Series(time))
-    gaps = frame.groupby(_ID, sort=False)[_TIME].apply(lambda t: t.sort_values().diff().min())
-    step = gaps.min()
-    if pd.isna(step) or not step > 0 * step:
-        step = None if types.is_integer_dtype(frame[_TIME]) else 1.0
-        step = pd.Timedelta("1D") if not types.is_numeric_dtype(frame[_TIME]) else step
-    elif types.is_integer_dtype(frame[_TIME]):
-        step = int(step)
-    return Cohort.from_wide(frame, id=_ID, time=_TIME, step=step)
+    return Cohort.from_wide(frame, id=_ID, time=_TIME, step=_step(frame))
+
+
+def _step(frame: pd.DataFrame) -> Any:
+    """Return the smallest difference between two times of an instance; of times that stand alone any will do."""
+    times: Any = frame.sort_values([_ID, _TIME]).groupby(_ID)[_TIME].diff().dropna()
+    whole = types.is_integer_dtype(frame[_TIME])
+    if len(times):
+        return int(times.min()) if whole else times.min()
+    return 1 if whole else 1.0 if types.is_numeric_dtype(frame[_TIME]) else pd.Timedelta("1D")

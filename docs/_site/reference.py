@@ -9,6 +9,7 @@ from mkdocs.structure.files import Files
 from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).parent.parent.parent
+_folder = tempfile.TemporaryDirectory()
 _places: dict[str, str] = {}  # name -> address of its entry
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.M)
 # code that is no link already; headings and links are left as they are
@@ -18,7 +19,7 @@ _CODE = re.compile(r"(<a\b.*?</a>|<h[1-6]\b.*?</h[1-6]>|<pre\b.*?</pre>)|<code>(
 @event_priority(100)  # before mkdocstrings reads it
 def on_config(config) -> None:
     """Show the packages to mkdocstrings under the names by which they are imported; on disk they have no parent."""
-    parent = Path(tempfile.mkdtemp())
+    parent = Path(_folder.name)
     (parent / "sparse_lds").mkdir()
     (parent / "sparse_lds/__init__.py").touch()
     for name in ("models", "inference", "experiments"):
@@ -49,3 +50,8 @@ def on_page_content(content: str, page, config, files) -> str:
         return f'<a class="name" href="{address}">{match[0]}</a>'
 
     return _CODE.sub(linked, content)
+
+
+def on_shutdown() -> None:
+    """Remove the folder with the names of the packages."""
+    _folder.cleanup()

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import os
 import shlex
 import sys
 from contextvars import ContextVar
@@ -81,14 +80,17 @@ def progress() -> bool:
 
 
 def progress_in_lines() -> None:
-    """Let progress be a line every half minute, where stderr is no terminal; before tqdm is imported."""
+    """Let progress be a line every half minute, where stderr is no terminal."""
     global _in_lines
     if sys.stderr.isatty():
         return
     _in_lines = True
-    os.environ.setdefault("TQDM_MININTERVAL", "30")
+    import tqdm
+
     words = "{desc}: {percentage:.0f}%, {n_fmt} of {total_fmt}, {elapsed} gone, {remaining} left"
-    os.environ.setdefault("TQDM_BAR_FORMAT", words)
+    tqdm.tqdm.__init__ = functools.partialmethod(  # type: ignore[method-assign]
+        tqdm.tqdm.__init__, mininterval=30, bar_format=words
+    )
     sys.stderr = _Lines(sys.stderr)  # type: ignore[assignment]
 
 

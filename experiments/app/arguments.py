@@ -76,6 +76,9 @@ Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="of everything ran
 Draws = Annotated[int, typer.Option(help="draws of each chain")]
 Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
 Chains = Annotated[int, typer.Option(help="chains")]
+TargetAccept = Annotated[
+    float, typer.Option(min=0.5, max=0.999, help="of NUTS: more is slower, and diverges less")
+]
 Free = Annotated[
     str,
     typer.Option(

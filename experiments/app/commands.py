@@ -29,6 +29,7 @@ from .arguments import (
     Seed,
     Starts,
     States,
+    TargetAccept,
     Warmup,
 )
 from .help import SETTINGS, ShortHelp
@@ -60,7 +61,8 @@ def run(
     pull: Pull = "", own_levels: OwnLevels = "auto", noise: Noise = "auto", rule: RuleName = "best_error",
     priors: Priors = "weak", starts: Starts = None, max_iter: Iterations = 2000, free: Free = "",
     prior: PriorName = "unknown", draws: Draws = 1000, warmup: Warmup = 300, chains: Chains = 4,
-    epsilon: Epsilon = 0.1, horizon: Horizon = 6, prob: Prob = 0.9, seed: Seed = 0, force: Force = False, *,
+    target_accept: TargetAccept = 0.8, epsilon: Epsilon = 0.1, horizon: Horizon = 6, prob: Prob = 0.9,
+    seed: Seed = 0, force: Force = False, *,
     options: DataOptions,
 ) -> None:  # fmt: skip
     """Go the whole way from a file to a report: all the steps.
@@ -79,6 +81,7 @@ def run(
     )  # fmt: skip
     drawn = posterior_job(
         binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, free=_free(free), prior=chosen(found),
+        target_accept=target_accept,
         progress=progress(), **common,
     )  # fmt: skip
     forecast_job(binned, folder, found, drawn, horizon, prob=prob, **common)
@@ -123,7 +126,7 @@ def fit(
 def posterior(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
     free: Free = "", prior: PriorName = "unknown", draws: Draws = 1000, warmup: Warmup = 300,
-    chains: Chains = 4, seed: Seed = 0, force: Force = False,
+    chains: Chains = 4, target_accept: TargetAccept = 0.8, seed: Seed = 0, force: Force = False,
 ) -> None:  # fmt: skip
     """Sample the posterior; interrupted, it goes on.
 
@@ -139,6 +142,7 @@ def posterior(
     record(folder)
     posterior_job(
         binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, free=_free(free), prior=chosen(found),
+        target_accept=target_accept,
         seed=seed, say=say,
         progress=progress(),
     )  # fmt: skip

@@ -124,6 +124,8 @@ def table1(
             options, **{k: defaults[k] for k in of_a_file}, why="the built-in cohort is no file"
         )
     options = options._replace(gaps=options.gaps or "interpolate")
+    if options.hours is None:
+        options = options._replace(step=options.step or "8h")
     folder = folder_for(out)
     if force:
         made = ("table1.csv", "table1.txt", "cells.csv", "figure1.png", "figure2.png")

@@ -37,7 +37,10 @@ class DataOptions(NamedTuple):
     ] = ""
     step: Annotated[
         str | None,
-        _option(help="width of a bin, such as 30min, 8h, 1d, 2w or 0.5y", show_default="8h"),
+        _option(
+            help="width of a bin, such as 30min, 8h, 1d, 2w or 0.5y",
+            show_default="8h, or the usual time between values",
+        ),
     ] = None
     panels: Annotated[int, _option(help="bins with all tests that a patient needs")] = 10
     gaps: Annotated[

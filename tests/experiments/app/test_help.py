@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -49,7 +50,7 @@ def test_names_of_python_are_taken():
     """Every argument of the functions behind a command that the command has."""
     here = {name: {p.name for p in command.params} for name, command in COMMANDS.items()}
     pairs = {
-        "posterior": (sample_posterior, {"num_samples", "num_warmup", "num_chains", "free", "prior"}),
+        "posterior": (sample_posterior, {"num_samples", "num_warmup", "num_chains", "free", "prior", "target_accept"}),
         "fit": (fit_map, {"n_states", "n_restarts", "max_iter", "priors", "seed"}),
         "path": (regularization_path, {"n_betas", "n_states"}),
         "run": (bin_labs, {"step", "min_panels", "gaps", "any_times"}),
@@ -98,3 +99,31 @@ def test_shells_complete_options_and_values():
 
     assert completed("sparse-lds fit --rule b") == ["best_error", "best_density", "best_bic"]
     assert "--own-levels" in completed("sparse-lds fit --o")
+
+
+def test_progress_in_a_log_says_how_much_time_is_left():
+    """With the progress bars that the package uses, imported before, as the command line does."""
+    code = """
+from tqdm.auto import tqdm
+from sparse_lds.experiments.app.application import progress_in_lines
+progress_in_lines()
+for _ in tqdm(range(3), desc="posterior"):
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == "posterior: 100%, 3 of 3, 00:00 gone, 00:00 left"
+
+
+def test_bins_are_as_wide_as_the_usual_time_between_measurements(tmp_path, frame):
+    """Unless a step is given; the built-in labs keep their 8 hours."""
+    from sparse_lds.experiments.app.options import DataOptions
+    from sparse_lds.experiments.app.workspace import load_cohort
+
+    file = tmp_path / "labs.csv"
+    frame.to_csv(file, index=False)
+    assert load_cohort(file, DataOptions()).step == "8 hours"
+    rows = [(k, 30 * t, test, k + t % 3) for k in range(3) for t in range(12) for test in "ab"]
+    pd.DataFrame(rows, columns=["id", "time", "test", "value"]).to_csv(file, index=False)
+    assert load_cohort(file, DataOptions(time_unit="d")).step == "30 days"
+    assert load_cohort(file, DataOptions(time_unit="d", step="10d")).step == "10 days"
