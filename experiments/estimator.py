@@ -1,43 +1,35 @@
-"""An estimator in the style of scikit-learn, for panels: a thin layer over `select`, `fit_map` and `forecast`."""
+"""An estimator in the style of scikit-learn, for panels: a thin layer over `select`, `fit_map` and `forecast`.
+
+It follows scikit-learn's conventions without needing it; `experiments/panel_layouts.py` knows sktime's layouts.
+"""
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..inference import fit_map, hidden_candidates, level_candidates, select
 from ..models import Cohort, forecast, kalman_filter
+from .panel_layouts import as_cohort, like_panel
 
+try:
+    from sklearn.exceptions import NotFittedError  # pyright: ignore
+except ImportError:
 
-def as_cohort(X: Any) -> Cohort:
-    """Return a panel as a cohort.
-
-    X is a `Cohort`, a list of arrays (T_n, d), an array (N, d, T) as sktime's numpy3D, or a table whose index has two
-    levels, instance and time, as sktime's pd-multiindex: rows of one instance are equally spaced, in their order.
-    """
-    if isinstance(X, Cohort):
-        return X
-    if isinstance(X, pd.DataFrame):
-        if X.index.nlevels != 2:
-            raise ValueError(
-                f"X has an index of {X.index.nlevels} levels; it must be two, instance and time"
-            )
-        parts = [(name, part.to_numpy(float)) for name, part in X.groupby(level=0, sort=False)]
-        ids, sequences = zip(*parts, strict=True)
-        return Cohort.from_sequences(sequences, ids=ids, channels=[str(c) for c in X.columns])
-    if isinstance(X, np.ndarray):
-        if X.ndim != 3:
-            raise ValueError(f"X has shape {X.shape}; it must be (instances, channels, times)")
-        return Cohort.from_sequences(list(np.swapaxes(np.asarray(X, float), 1, 2)))
-    return Cohort.from_sequences(X)
+    class NotFittedError(ValueError, AttributeError):
+        """An estimator is asked for what only a fit can say; scikit-learn's own error, where that is installed."""
 
 
 class SparseLDS:
     """A sparse linear dynamical system: `SparseLDS().fit(X).predict(horizon)`.
 
-    `n_states` None is a state for each channel; β None is chosen, with the structure, by `rule` on held-out sequences.
-    After `fit` there are `fit_` (a `FitResult`), `cohort_` (standardised), `A_`, `beta_` and `n_features_in_`.
+    - X is a panel in any layout of `as_cohort`; `predict` returns the layout that it was given.
+    - `n_states` None is a state for each channel; β None is chosen, with the structure, by `rule` on held-out
+      sequences.
+    - `pull`, `own_levels` and `priors` are those of `sparse-lds fit`; arguments are checked when it is fitted.
+    - After `fit` there are `fit_` (a `FitResult`), `cohort_` (standardised), `A_`, `beta_`, `n_features_in_`,
+      `feature_names_in_` where X has names, and `selection_` where β was chosen.
     """
 
     def __init__(
@@ -52,8 +44,14 @@ class SparseLDS:
         max_iter: int = 500,
         seed: int = 0,
     ):
-        self.n_states, self.beta, self.pull, self.own_levels = n_states, beta, pull, own_levels
-        self.rule, self.priors, self.max_iter, self.seed = rule, priors, max_iter, seed
+        self.n_states = n_states
+        self.beta = beta
+        self.pull = pull
+        self.own_levels = own_levels
+        self.rule = rule
+        self.priors = priors
+        self.max_iter = max_iter
+        self.seed = seed
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments that it was made with."""
@@ -63,9 +61,10 @@ class SparseLDS:
     def set_params(self, **params: Any) -> "SparseLDS":
         """Set arguments by name, and return it; raise if one is unknown."""
         known = self.get_params()
-        for name, value in params.items():
+        for name in params:
             if name not in known:
                 raise ValueError(f"{name!r} is no argument of SparseLDS; it has {', '.join(known)}")
+        for name, value in params.items():
             setattr(self, name, value)
         return self
 
@@ -82,6 +81,8 @@ class SparseLDS:
         else:
             wanted = hidden_candidates(self.n_states, self.pull or "zero", own)
         options: Any = {"max_iter": self.max_iter, "priors": self.priors}
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of an earlier fit
         if self.beta is None:
             self.selection_ = select(
                 cohort, candidates=wanted, rule=self.rule, n_betas=8, seed=self.seed, **options
@@ -93,14 +94,20 @@ class SparseLDS:
             self.beta_ = float(self.beta)
         self.cohort_, self.A_ = cohort, np.asarray(self.fit_.moving.A)
         self.n_features_in_ = cohort.n_channels
+        names = getattr(X, "columns", None)
+        if names is not None:
+            self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
+        self._layout = like_panel(X)
         return self
 
-    def predict(self, horizon: int, X: Any = None) -> np.ndarray:
-        """Return what comes next, (N, horizon, d), in the units of X: of the sequences of the fit, or of others."""
+    def predict(self, horizon: int, X: Any = None) -> Any:
+        """Return what comes next, in the units and the layout of X: of the sequences of the fit, or of others."""
         cohort = self._like_the_fit(X)
-        return np.asarray(
+        mean = np.asarray(
             cohort.to_units(np.asarray(forecast(self.fit_.params, cohort, horizon).mean))
         )
+        layout = self._layout if X is None else like_panel(X)
+        return layout(mean, cohort)
 
     def score(self, X: Any = None, y: Any = None) -> float:
         """Return the mean log predictive density of a value, one step ahead, in standardised units: more is better."""
@@ -110,8 +117,8 @@ class SparseLDS:
 
     def _like_the_fit(self, X: Any) -> Cohort:
         """Return a panel on the scale of the fit; raise if there is no fit, or the channels are others."""
-        if not hasattr(self, "fit_"):
-            raise AttributeError("this SparseLDS is not fitted yet; call fit first")
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this SparseLDS is not fitted yet; call fit first")
         if X is None:
             return self.cohort_
         cohort = as_cohort(X)
@@ -119,4 +126,22 @@ class SparseLDS:
             raise ValueError(
                 f"X has {cohort.n_channels} channels; the fit has {self.n_features_in_}"
             )
+        names = self.cohort_.channels
+        named = hasattr(X, "columns") and hasattr(self, "feature_names_in_")
+        if named and cohort.channels != names:
+            raise ValueError(
+                f"X has channels {list(cohort.channels)}; the fit has {list(names)}, in this order"
+            )
+        cohort = replace(cohort, labels=replace(cohort.labels, channels=names))
         return cohort.standardize_like(self.cohort_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether it is fitted."""
+        return hasattr(self, "fit_")
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what it takes: panels, with missing cells, and no target."""
+        from sklearn.utils import InputTags, Tags, TargetTags  # pyright: ignore[reportMissingImports]
+
+        takes = InputTags(two_d_array=False, three_d_array=True, allow_nan=True)
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=takes)

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 from pathlib import Path
@@ -46,26 +47,67 @@ def test_files_that_the_pages_name_are_there():
         assert there - inside <= named, (folder, there - inside - named)
 
 
-def test_code_on_the_page_of_priors_runs():
-    text = (ROOT / "docs/architecture.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```", text, re.S)
-    names: dict = {"__name__": "docs"}
-    for example in examples:
-        exec(compile(example, "docs/architecture.md", "exec"), names)
-    assert float(names["Ridge"](2.0).value([[1.0, 2.0], [0.0, 1.0]])) == 6.0
-
-
 def pages():
     """The README and all pages, by their paths."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "notebooks/README.md")]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def slugs(page):
+    """The anchors of a page: its headings, as forges and the site make them."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M
+    )
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
 
 
 def test_links_between_pages_lead_somewhere():
+    """On a forge, where there is no site: files of the repository, and headings in them."""
+    count = 0
     for page in pages():
-        found = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
-        assert len(found) > 5 or page.name != "README.md"
-        for link in found:
-            assert (page.parent / link).exists(), (page.name, link)
+        for link, _, anchor in re.findall(r"\]\(([^)#:\s]*)(#([\w-]+))?\)", page.read_text()):
+            target = (page.parent / link).resolve() if link else page
+            count += 1
+            assert target.exists(), (page.name, link)
+            assert not anchor or anchor in slugs(target), (page.name, link, anchor)
+    assert count > 80
+
+
+def test_the_reference_has_every_public_name_once():
+    text = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+    found = re.findall(r"^::: ([\w.]+)$", text, re.M)
+    assert len(found) == len(set(found))
+    for package in (models, inference):
+        assert {f"{package.__name__}.{name}" for name in package.__all__} <= set(found)
+    figures = importlib.import_module("sparse_lds.experiments.figures")
+    plots = {f"{figures.__name__}.{name}" for name in vars(figures) if name.startswith("plot_")}
+    assert plots <= set(found)
+    for path in found:
+        module, name = path.rsplit(".", 1)
+        assert getattr(importlib.import_module(module), name).__doc__, path
+
+
+def test_the_check_of_the_site_finds_what_is_broken(tmp_path):
+    spec = importlib.util.spec_from_file_location("check", ROOT / "docs/_site/check.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1><a href="a.html">a</a>')
+    good = '<a href="b.html#here">b</a><a href="https://example.org">out</a><a href="#">top</a>'
+    (tmp_path / "a.html").write_text(good)
+    assert list(check.problems(tmp_path)) == []
+    bad = {
+        '<a href="c.html">c</a>': "leads nowhere",
+        '<img src="c.png">': "leads nowhere",
+        '<a href="../b.html">b</a>': "leads nowhere",
+        '<a href="b.html#there">b</a>': "no such anchor",
+        '<a href="#there">a</a>': "no such anchor",
+        '<script src="https://example.org/x.js"></script>': "from the network",
+        '<link rel="stylesheet" href="//example.org/x.css">': "from the network",
+    }
+    for text, said in bad.items():
+        (tmp_path / "a.html").write_text(good + text)
+        (found,) = check.problems(tmp_path)
+        assert said in found
 
 
 def test_files_and_tests_that_the_pages_of_the_paper_name_are_there():

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import os
 import shlex
 import sys
 from contextvars import ContextVar
@@ -13,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from .guard import guarded
+from .help import Commands
 
 START, STEPS, PAPER = "Start here", "Step by step", "The paper"
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -32,7 +32,10 @@ def common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="show it")
     ] = False,
 ) -> None:
-    """Sparse linear dynamical systems: exact zeros, and a posterior that judges them."""
+    """Sparse linear dynamical systems, with a posterior that judges the zeros.
+
+    Start with: sparse-lds run labs.csv --out results/mine
+    """
 
 
 def told(command):
@@ -77,14 +80,17 @@ def progress() -> bool:
 
 
 def progress_in_lines() -> None:
-    """Let progress be a line every half minute, where stderr is no terminal; before tqdm is imported."""
+    """Let progress be a line every half minute, where stderr is no terminal."""
     global _in_lines
     if sys.stderr.isatty():
         return
     _in_lines = True
-    os.environ.setdefault("TQDM_MININTERVAL", "30")
+    import tqdm
+
     words = "{desc}: {percentage:.0f}%, {n_fmt} of {total_fmt}, {elapsed} gone, {remaining} left"
-    os.environ.setdefault("TQDM_BAR_FORMAT", words)
+    tqdm.tqdm.__init__ = functools.partialmethod(  # type: ignore[method-assign]
+        tqdm.tqdm.__init__, mininterval=30, bar_format=words
+    )
     sys.stderr = _Lines(sys.stderr)  # type: ignore[assignment]
 
 

@@ -1,9 +1,15 @@
 """The arguments and options that commands share, each written once; names are those of the Python functions."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def _among(*values: str) -> Any:
+    """Return what lets a shell complete the values of an option."""
+    return lambda: list(values)
+
 
 Data = Annotated[
     Path, typer.Argument(help="CSV, CSV.gz or Parquet: long, wide, or MIMIC labevents")
@@ -16,8 +22,9 @@ States = Annotated[
         "--states",
         "-l",
         min=1,
-        help="number of hidden states; without it there is a state for each test, its true level",
-        show_default="a state for each test",
+        metavar="N",
+        help="number of hidden states",
+        show_default="a state for each test, its true level",
     ),
 ]
 Levels = Annotated[
@@ -26,22 +33,38 @@ Levels = Annotated[
 Pull = Annotated[
     str,
     typer.Option(
+        autocompletion=_among("zero", "off-diagonal", "persistence"),
         help="what A is pulled to: zero (the paper), off-diagonal (links alone to zero), or persistence (the identity)",
         show_default="persistence; with own levels off-diagonal; for hidden states zero",
     ),
 ]
 OwnLevels = Annotated[
-    str, typer.Option(help="whether each patient has a level of their own: auto, yes or no")
+    str,
+    typer.Option(
+        autocompletion=_among("auto", "yes", "no"),
+        help="whether each patient has a level of their own: auto, yes or no",
+    ),
 ]
-Noise = Annotated[str, typer.Option(help="Q of states that are tests: auto, diagonal or full")]
+Noise = Annotated[
+    str,
+    typer.Option(
+        autocompletion=_among("auto", "diagonal", "full"),
+        help="Q of states that are tests: auto, diagonal or full",
+    ),
+]
 RuleName = Annotated[
     str,
     typer.Option(
-        help="how held-out patients choose: best_error (forecasts), best_density, one_se (sparse) or best_bic"
+        autocompletion=_among("best_error", "best_density", "one_se", "best_bic"),
+        help="how held-out patients choose: best_error (forecasts), best_density, one_se (sparse) or best_bic",
     ),
 ]
 Priors = Annotated[
-    str, typer.Option(help="of noise and first states: weak, or none as in the paper")
+    str,
+    typer.Option(
+        autocompletion=_among("weak", "none"),
+        help="of noise and first states: weak, or none as in the paper",
+    ),
 ]
 Iterations = Annotated[int, typer.Option("--max-iter", min=1, help="iterations of the fit")]
 Beta = Annotated[str, typer.Option(help="penalty on A: a number, 0 for the ordinary LDS, or auto")]
@@ -53,6 +76,9 @@ Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="of everything ran
 Draws = Annotated[int, typer.Option(help="draws of each chain")]
 Warmup = Annotated[int, typer.Option(help="warm-up of each chain")]
 Chains = Annotated[int, typer.Option(help="chains")]
+TargetAccept = Annotated[
+    float, typer.Option(min=0.5, max=0.999, help="of NUTS: more is slower, and diverges less")
+]
 Free = Annotated[
     str,
     typer.Option(
@@ -63,7 +89,8 @@ Free = Annotated[
 PriorName = Annotated[
     str,
     typer.Option(
-        help="of A: unknown (β unknown), fit (the one that was maximised) or spike-slab (exact zeros)"
+        autocompletion=_among("unknown", "fit", "spike-slab"),
+        help="of A: unknown (β unknown), fit (the one that was maximised) or spike-slab (exact zeros)",
     ),
 ]
 Epsilon = Annotated[float, typer.Option(help="what counts as nearly zero")]

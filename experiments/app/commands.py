@@ -29,9 +29,11 @@ from .arguments import (
     Seed,
     Starts,
     States,
+    TargetAccept,
     Warmup,
 )
-from .options import DataOptions, reads_data
+from .help import SETTINGS, ShortHelp
+from .options import DataOptions, check_states, reads_data
 from .runs import interrupted, staged
 from .workspace import (
     AFTER_A_FIT,
@@ -51,7 +53,7 @@ from .workspace import (
 )
 
 
-@app.command(rich_help_panel=START)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=START)
 @told
 @reads_data
 def run(
@@ -59,7 +61,8 @@ def run(
     pull: Pull = "", own_levels: OwnLevels = "auto", noise: Noise = "auto", rule: RuleName = "best_error",
     priors: Priors = "weak", starts: Starts = None, max_iter: Iterations = 2000, free: Free = "",
     prior: PriorName = "unknown", draws: Draws = 1000, warmup: Warmup = 300, chains: Chains = 4,
-    epsilon: Epsilon = 0.1, horizon: Horizon = 6, prob: Prob = 0.9, seed: Seed = 0, force: Force = False, *,
+    target_accept: TargetAccept = 0.8, epsilon: Epsilon = 0.1, horizon: Horizon = 6, prob: Prob = 0.9,
+    seed: Seed = 0, force: Force = False, *,
     options: DataOptions,
 ) -> None:  # fmt: skip
     """Go the whole way from a file to a report: all the steps.
@@ -69,7 +72,7 @@ def run(
     from .fitting import Model
     from .jobs import compare_job, forecast_job, posterior_job
 
-    _check_states(states, levels, starts)
+    check_states(states, levels, starts)
     model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
     chosen = _prior_named(prior)
     common = {"seed": seed, "say": say}
@@ -78,6 +81,7 @@ def run(
     )  # fmt: skip
     drawn = posterior_job(
         binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, free=_free(free), prior=chosen(found),
+        target_accept=target_accept,
         progress=progress(), **common,
     )  # fmt: skip
     forecast_job(binned, folder, found, drawn, horizon, prob=prob, **common)
@@ -87,7 +91,7 @@ def run(
     say(f"wrote {folder}/report.html: open it in a browser")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 @reads_data
 def fit(
@@ -108,7 +112,7 @@ def fit(
     """
     from .fitting import Model
 
-    _check_states(states, levels, starts)
+    check_states(states, levels, starts)
     model = Model(states, _beta(beta), pull, own_levels, noise, rule, priors)
     folder, _, _ = _fitted(
         data, out, options, force, model, starts=starts or 3, seed=seed, max_iter=max_iter, say=say,
@@ -117,12 +121,12 @@ def fit(
     say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 def posterior(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
     free: Free = "", prior: PriorName = "unknown", draws: Draws = 1000, warmup: Warmup = 300,
-    chains: Chains = 4, seed: Seed = 0, force: Force = False,
+    chains: Chains = 4, target_accept: TargetAccept = 0.8, seed: Seed = 0, force: Force = False,
 ) -> None:  # fmt: skip
     """Sample the posterior; interrupted, it goes on.
 
@@ -138,13 +142,14 @@ def posterior(
     record(folder)
     posterior_job(
         binned.cohort, folder, found, warmup=warmup, draws=draws, chains=chains, free=_free(free), prior=chosen(found),
+        target_accept=target_accept,
         seed=seed, say=say,
         progress=progress(),
     )  # fmt: skip
     say(f"wrote {folder}/posterior.nc, verdict.txt")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 def compare(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit and posterior")],
@@ -173,7 +178,7 @@ def compare(
     say(f"wrote {folder}/report.html, comparison.csv, links.csv, links.graphml and figures")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)
 @told
 def forecast(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
@@ -229,16 +234,6 @@ def _beta(text: str) -> float | None:
         return float(text)
     except ValueError:
         raise ValueError(f"--beta is {text!r}; it must be a number or auto") from None
-
-
-def _check_states(states: int | None, levels: bool, starts: int | None) -> None:
-    """Raise if options contradict each other, or one of them would be ignored."""
-    if levels and states is not None:
-        raise ValueError(f"--levels is given, and --states {states} besides; give one of them")
-    if starts is not None and states is None:
-        raise ValueError(
-            f"--starts is {starts}; it is for --states: a fit with a state for each test has one start"
-        )
 
 
 def _free(text: str) -> tuple[str, ...] | None:

@@ -11,6 +11,7 @@ from .arguments import (
     Data,
     Draws,
     Force,
+    Levels,
     Noise,
     Out,
     OwnLevels,
@@ -21,7 +22,8 @@ from .arguments import (
     States,
     Warmup,
 )
-from .options import DataOptions, reads_data
+from .help import SETTINGS, ShortHelp
+from .options import DataOptions, check_states, not_ignored, reads_data
 from .workspace import (
     AFTER_A_FIT,
     OF_A_FIT,
@@ -35,7 +37,7 @@ from .workspace import (
 )
 
 
-@app.command(rich_help_panel=START)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=START)
 @told
 def demo(
     out: Out = Path("results/demo"), draws: Draws = 600, warmup: Warmup = 300, chains: Chains = 4, seed: Seed = 0,
@@ -57,12 +59,12 @@ def demo(
     say(f"wrote {folder}/report.html: open it in a browser")
 
 
-@app.command(rich_help_panel=PAPER)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=PAPER)
 @told
 @reads_data
 def path(
-    data: Data, out: Out = Path("results/path"), states: States = None, pull: Pull = "", own_levels: OwnLevels = "no",
-    noise: Noise = "auto", priors: Priors = "weak",
+    data: Data, out: Out = Path("results/path"), states: States = None, levels: Levels = False, pull: Pull = "",
+    own_levels: OwnLevels = "no", noise: Noise = "auto", priors: Priors = "weak",
     betas: Annotated[int, typer.Option(help="values of β")] = 20, force: Force = False, *,
     options: DataOptions,
 ) -> None:  # fmt: skip
@@ -73,6 +75,8 @@ def path(
     from .fitting import Model
     from .jobs import path_job
 
+    check_states(states, levels)
+    not_ignored(options, anonymous=False, why="the results of path hold no ids")
     model = Model(states, None, pull, own_levels, noise, priors=priors)
     check_free(out, force, "path.csv")
     binned = load_cohort(data, options)
@@ -82,7 +86,7 @@ def path(
     say(f"wrote {folder}/path.csv, path.png")
 
 
-@app.command(rich_help_panel=PAPER)
+@app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=PAPER)
 @told
 @reads_data
 def table1(
@@ -102,7 +106,26 @@ def table1(
     from ..synthetic import synthetic_labs
     from ..table1 import Plan, run_table1, write_table1
 
+    not_ignored(options, anonymous=False, why="the results of table1 hold no ids")
+    if data == "synthetic":
+        of_a_file = (
+            "kind",
+            "id",
+            "time",
+            "time_unit",
+            "any_times",
+            "decimal",
+            "thousands",
+            "test",
+            "value",
+        )
+        defaults = DataOptions._field_defaults
+        not_ignored(
+            options, **{k: defaults[k] for k in of_a_file}, why="the built-in cohort is no file"
+        )
     options = options._replace(gaps=options.gaps or "interpolate")
+    if options.hours is None:
+        options = options._replace(step=options.step or "8h")
     folder = folder_for(out)
     if force:
         made = ("table1.csv", "table1.txt", "cells.csv", "figure1.png", "figure2.png")

@@ -116,6 +116,10 @@ def _selected(
             )
         say("there is one patient, and none to hold out: forecasts are not compared with baselines")
         return None
+    if model.beta is not None and len(candidates) == 1 and model.rule != Model().rule:
+        raise ValueError(
+            f"--rule is {model.rule}, and would be ignored: with one structure and --beta there is nothing to choose"
+        )
     structures = "structure" if len(candidates) == 1 else "structures"
     values = "β" if model.beta is None else f"β = {model.beta:g}"
     say(f"choosing by held-out patients among {len(candidates)} {structures}, {values}")

@@ -46,7 +46,7 @@ def path_job(cohort: Cohort, folder: Path, model: Model, n_betas: int, *, say: S
 
 def posterior_job(
     cohort: Cohort, folder: Path, fit: FitResult, *, warmup: int, draws: int, chains: int, seed: int, say: Say,
-    progress: bool, free: Sequence[str] | None = None, prior: Prior | None = None,
+    progress: bool, free: Sequence[str] | None = None, prior: Prior | None = None, target_accept: float = 0.8,
 ) -> Any:  # fmt: skip
     """Sample the posterior, write posterior.nc and verdict.txt; an interrupted run goes on from posterior_parts/."""
     say(f"posterior: {chains} chains of {warmup} warm-up steps and {draws} draws")
@@ -59,6 +59,7 @@ def posterior_job(
         num_warmup=warmup,
         num_samples=draws,
         num_chains=chains,
+        target_accept=target_accept,
         folder=folder / "posterior_parts",
         progress=progress,
     )

@@ -37,7 +37,10 @@ class DataOptions(NamedTuple):
     ] = ""
     step: Annotated[
         str | None,
-        _option(help="width of a bin, such as 30min, 8h, 1d, 2w or 0.5y", show_default="8h"),
+        _option(
+            help="width of a bin, such as 30min, 8h, 1d, 2w or 0.5y",
+            show_default="8h, or the usual time between values",
+        ),
     ] = None
     panels: Annotated[int, _option(help="bins with all tests that a patient needs")] = 10
     gaps: Annotated[
@@ -77,3 +80,21 @@ def reads_data(command: Callable) -> Callable:
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def not_ignored(options: DataOptions, *, why: str, **wanted: Any) -> None:
+    """Raise if an option differs from what a command takes it for, so that none is ignored in silence."""
+    for name, value in wanted.items():
+        if getattr(options, name) != value:
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"{option} is given, and would be ignored: {why}; leave it out")
+
+
+def check_states(states: int | None, levels: bool, starts: int | None = None) -> None:
+    """Raise if options contradict each other, or one of them would be ignored."""
+    if levels and states is not None:
+        raise ValueError(f"--levels is given, and --states {states} besides; give one of them")
+    if starts is not None and states is None:
+        raise ValueError(
+            f"--starts is {starts}; it is for --states: a fit with a state for each test has one start"
+        )

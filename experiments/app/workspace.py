@@ -107,14 +107,26 @@ def load_cohort(data: Path, options: DataOptions):
 
 
 def bin_cohort(labs, options: DataOptions):
-    """Return the cohort of lab results, with the logarithms asked for, and print how much was kept and dropped."""
+    """Return the cohort of lab results, with the logarithms asked for, and print how much was kept and dropped.
+
+    Without a step bins are of 8 hours, or of the usual time between two measurements where that is well above.
+    """
     from ..labs import bin_labs
+    from ..labs.spacing import usual_step
 
     for line in labs.log:  # before binning, which may fail for what was dropped
         say(line)
+    step = options.step
+    if step is None and options.hours is None:
+        usual = usual_step(labs.patient, labs.hours, 8.0, labs.clock)
+        if usual is not None:
+            step = usual.short
+            say(
+                f"bins are of {usual}, the median time between two measurements; --step says otherwise"
+            )
     binned = bin_labs(
         labs,
-        step=options.step,
+        step=step,
         hours=options.hours,
         min_panels=options.panels,
         gaps=options.gaps or "missing",

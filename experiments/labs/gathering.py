@@ -29,6 +29,35 @@ class Labs(NamedTuple):
         return "\n".join(self.log)
 
 
+def without_attributes(labs: Labs) -> Labs:
+    """Return lab results without columns of a wide table that are no tests, and say so: row numbers, and attributes.
+
+    An attribute is what never changes within a patient, though it was written down often enough to show it.
+    """
+    why = {}
+    for k, name in enumerate(labs.tests):
+        here = labs.test == k
+        value, patient = labs.value[here], labs.patient[here]
+        counts = np.bincount(patient)
+        of_each: Any = pd.Series(value).groupby(patient)
+        if len(value) > 10 and (np.diff(value) == 1).all():
+            why[k] = f"  dropped column {name}, which counts the rows"
+        elif np.sum(counts >= 3) >= 3 and (of_each.max() == of_each.min()).all():
+            why[k] = (
+                f"  dropped column {name}, which never changes within a patient; --tests keeps it"
+            )
+    kept = [k for k in range(len(labs.tests)) if k not in why]
+    if not why or not kept:
+        return labs
+    rows = np.isin(labs.test, kept)
+    return labs._replace(
+        tests=tuple(labs.tests[k] for k in kept),
+        test=np.searchsorted(kept, labs.test[rows]).astype(labs.test.dtype),
+        patient=labs.patient[rows], hours=labs.hours[rows], value=labs.value[rows],
+        log=(*labs.log, *why.values()),
+    )  # fmt: skip
+
+
 class LabGatherer:
     """A gatherer of lab results from the chunks of one table, which counts the values that are dropped.
 
@@ -127,7 +156,8 @@ class LabGatherer:
             test = np.searchsorted(kept, test).astype(np.int8)
             tests = [tests[k] for k in kept]
         ids = np.array(list(self.index_of_id), dtype=object)
-        return Labs(ids, tuple(tests), patient, test, hours, value, tuple(log), self.clock)
+        labs = Labs(ids, tuple(tests), patient, test, hours, value, tuple(log), self.clock)
+        return labs if kind != "wide" or self.tests_are_given else without_attributes(labs)
 
     def _lost(self) -> str:
         """Return how many values were dropped and why, in one line."""

@@ -64,6 +64,7 @@ def read_labs(
     gatherer = partial(LabGatherer, unit=unit, marks=marks, any_times=any_times)
     if kind == "auto":
         kind = _kind_of_table(columns, test, value)
+    _check_used(kind, columns, id=id, time=time, test=test, value=value)
     if kind == "mimic":
         layout = _mimic_layout(path.name, columns, tests, gatherer)
     elif kind == "long":
@@ -114,6 +115,17 @@ def _kind_of_table(columns: list[str], test: str, value: str) -> str:
     if {"hadm_id", "itemid", "charttime"} <= {c.lower() for c in columns}:
         return "mimic"
     return "long" if {test, value} <= set(columns) else "wide"
+
+
+def _check_used(kind: str, columns: list[str], **named: str) -> None:
+    """Raise if a column is named that a table of this kind does not have: the name would be ignored."""
+    of_no_use = {"long": (), "wide": ("test", "value"), "mimic": ("id", "time", "test", "value")}
+    for argument in of_no_use[kind]:
+        if named[argument] != argument:
+            raise ValueError(
+                f"{argument} is {named[argument]!r}, and this looks like a {kind} table, which has no such column; "
+                f"its columns are {', '.join(map(str, columns))}"
+            )
 
 
 def _long_layout(

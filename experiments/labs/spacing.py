@@ -32,6 +32,20 @@ def advice_on_step(patient: np.ndarray, at: np.ndarray, width: Duration, clock: 
     return [f"  that is most of them: {text}{doubt}"]
 
 
+def usual_step(
+    patient: np.ndarray, hours: np.ndarray, least: float, clock: Clock
+) -> Duration | None:
+    """Return the median time between a patient's measurements, where it is well above `least` hours; else None.
+
+    `patient` (n,) and `hours` (n,) are of all values; values of one time are one measurement.
+    """
+    at = np.unique(np.stack([patient, hours], axis=1), axis=0)
+    gaps = np.diff(at[:, 1])[np.diff(at[:, 0]) == 0]
+    if not len(gaps) or not np.median(gaps) > 1.5 * least:
+        return None
+    return _readable(float(np.median(gaps)), clock)
+
+
 def too_few_panels(
     n_panels: np.ndarray, min_panels: int, tests: Sequence[str], width: Duration
 ) -> str:

@@ -1,12 +1,11 @@
 """Cohorts arranged for the E-step: the only place that asks whether a cohort has gaps.
 
 Without gaps one covariance recursion serves all sequences (`complete`). Computations that need only sums over
-sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compress`). Sequences with
+sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compression`). Sequences with
 gaps are filled in by their conditional moments (`filled`), go by the law of their observed cells (`observed`) or have
 a recursion each (`gappy`), by the costs of `routes`.
 """
 
-import functools
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from jax import Array
 from ..cohort import Cohort
 from ..params import LDSParams
 from .complete import Complete
+from .compression import compress, compressed
 from .gappy import Gappy
 from .packing import kept_steps, pack_filled, pack_observed
 from .parts import Guarded, Parts
@@ -26,7 +26,6 @@ from .statistics import ExpectedStatistics
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
 _WORTH = 20_000  # steps of all sequences that a second part must save
-_ROWS = 4096  # of a block of a QR, if it has few columns
 _BLOCK = 128  # sequences with gaps run in blocks: bounded memory, and a block stays in cache
 
 
@@ -56,7 +55,7 @@ def prepare(
     that they have without, for the same reason.
     """
     if cohort.complete and isinstance(cohort.y, np.ndarray):
-        data = _compressed(_Same(cohort))
+        data = compressed(cohort)
         filled = -(-len(data.unit) // _MULTIPLE) * _MULTIPLE
         if weights is not None:
             kept = np.asarray(weights) != 0
@@ -223,61 +222,7 @@ def in_blocks(data: Gappy, n: int) -> Gappy:
     return Gappy(split(data.y), split(data.inside), split(data.observed, 1.0), split(data.weights))
 
 
-def compress(cohort: Cohort, kept: np.ndarray | None = None) -> Complete:
-    """Return pseudo-sequences with the same sums as a cohort without gaps, or as its sequences `kept`, in numpy.
-
-    States are linear in (1, y), so the cohort enters its sums only through Σ (1, y)(1, y)', for each length T_n
-    separately. Where more than T_n d + 1 sequences have one length, the triangular factor of a QR of their rows
-    has that many rows and the same sums: the E-step's cost no longer grows with N.
-    """
-    T, d = cohort.n_steps, cohort.n_channels
-    kept = np.ones(len(cohort), bool) if kept is None else kept
-    values, of_kept = np.asarray(cohort.y)[kept], np.asarray(cohort.lengths)[kept]
-    parts, lengths = [], []
-    for length in np.unique(of_kept):
-        y = values[of_kept == length, :length]
-        rows = np.hstack([np.ones((len(y), 1)), y.reshape(len(y), -1)])
-        if len(rows) > rows.shape[1]:
-            rows = _triangular(rows)
-        parts.append(np.pad(rows, [(0, 0), (0, (T - length) * d)]))
-        lengths.append(np.full(len(rows), length))
-    rows, length = np.concatenate(parts), np.concatenate(lengths)
-    inside = np.arange(T)[:, None] < length
-    n_t = (np.arange(T)[:, None] < of_kept).sum(1)
-    y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
-    host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
-    return Complete(*host)  # numpy, not jax, since the result is cached
-
-
-def _triangular(rows: np.ndarray) -> np.ndarray:
-    """Return the triangular factor of a QR of many rows: block by block, each small enough to stay in cache."""
-    block = max(_ROWS, 4 * rows.shape[1])
-    R: Any = np.linalg.qr(rows[:block], mode="r")
-    for start in range(block, len(rows), block):
-        R = np.linalg.qr(np.concatenate([R, rows[start : start + block]]), mode="r")
-    return R
-
-
 def _fill(x: Any, multiple: int, value: float = 0.0, xp: Any = jnp) -> Any:
     """Fill the last axis, that of the sequences, up to a multiple."""
     more = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % multiple)]
     return xp.pad(x, more, constant_values=value)
-
-
-class _Same:
-    """A cohort as a cache key: by identity, since cohorts never change."""
-
-    def __init__(self, cohort: Cohort):
-        self.cohort = cohort
-
-    def __hash__(self):
-        return id(self.cohort)
-
-    def __eq__(self, other):
-        return self.cohort is other.cohort
-
-
-@functools.lru_cache(maxsize=8)
-def _compressed(same: _Same) -> Complete:
-    """Return the compressed cohort, from the cache if it is there."""
-    return compress(same.cohort)

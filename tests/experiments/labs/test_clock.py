@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 from sparse_lds.experiments.labs import bin_labs, labs_from_frame, read_labs
+from sparse_lds.experiments.labs.spacing import usual_step
+from sparse_lds.experiments.labs.times import Clock
 from sparse_lds.models import Cohort
 
 EPOCH = pd.Timestamp("2040-03-24 01:30")
@@ -166,3 +168,16 @@ def test_steps_and_times_that_do_not_fit_are_refused(frame):
     with pytest.raises(ValueError, match=r"longest patient .* cells in all; .*--time-unit h\)"):
         bin_labs(labs_from_frame(seconds, any_times=True), any_times=True)
     assert len(bin_labs(labs_from_frame(seconds, time_unit="s"), step="90d", min_panels=5).cohort)
+
+
+def test_the_usual_step_is_the_median_time_between_measurements():
+    """Of each patient apart; values of one time are one measurement; short times are left to the default."""
+    patient = np.repeat([0, 0, 1, 1], [3, 5, 4, 2])
+    hours = 24.0 * np.array([0, 0, 7, 14, 14, 21, 28, 28, 900, 907, 914, 921, 921, 928])
+    order = np.random.default_rng(0).permutation(len(hours))
+    found = usual_step(patient[order], hours[order], 8.0, Clock("timestamps"))
+    assert found is not None and found.hours == 7 * 24 and found.short == "7d"
+    weeks = usual_step(patient, hours, 8.0, Clock("numbers", unit="w"))
+    assert weeks is not None and weeks.short == "1w"
+    assert usual_step(patient, hours / 14, 8.0, Clock("timestamps")) is None  # 12 hours
+    assert usual_step(np.arange(3), np.arange(3.0), 8.0, Clock("timestamps")) is None

@@ -122,3 +122,27 @@ def test_ids_and_tests_are_read_as_they_are(tmp_path):
         assert "dropped test note, which has no number" in str(labs)
         cohort = bin_labs(labs, min_panels=3).cohort
         np.testing.assert_array_equal(cohort.sequence(1), [[1, 1], [2, 2], [3, 3]])
+
+
+def test_columns_of_a_wide_table_that_are_no_tests_are_dropped(tmp_path):
+    """Row numbers, and what never changes within a patient; a test that is asked for by name is kept."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"id": np.repeat(range(5), 12), "time": np.tile(np.arange(12.0), 5)})
+    table["rownames"] = np.arange(1, 61)
+    table["birth"] = np.repeat(rng.normal(size=5), 12)
+    table["hb"] = rng.normal(size=60)
+    table["flat but once"] = 1.0
+    table.loc[7, "flat but once"] = 2.0
+    file = tmp_path / "wide.csv"
+    table.to_csv(file, index=False)
+    labs = read_labs(file)
+    assert labs.tests == ("hb", "flat but once")
+    np.testing.assert_array_equal(labs.value[labs.test == 0], table["hb"])
+    np.testing.assert_array_equal(labs.value[labs.test == 1], table["flat but once"])
+    said = "\n".join(labs.log)
+    assert "dropped column rownames, which counts the rows" in said
+    assert "dropped column birth, which never changes within a patient" in said
+    assert read_labs(file, tests=["birth", "hb"]).tests == ("birth", "hb")
+    once = table.groupby("id").head(2)  # seen twice in a patient, which is not often
+    once.to_csv(file, index=False)
+    assert "birth" in read_labs(file).tests

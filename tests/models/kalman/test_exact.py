@@ -20,7 +20,7 @@ from sparse_lds.models import (
     log_likelihood,
     prepare,
 )
-from sparse_lds.models.kalman.prepare import compress
+from sparse_lds.models.kalman.compression import compress
 
 # Few shapes, as each is compiled, and many problems of each.
 ONE_CELL = Shape(1, 1, 1, 1)
