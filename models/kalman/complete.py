@@ -17,8 +17,8 @@ from .statistics import ExpectedStatistics
 class Complete(NamedTuple):
     """Sequences without gaps, ready for the E-step. Padding holds 0 and is left out of every sum by `inside`.
 
-    `unit` is 1 for a sequence; the pseudo-sequences of `compression.compress` start at unit · π1, and have a meaning only
-    in sums.
+    `unit` is 1 for a sequence; the pseudo-sequences of `compression` start at unit · π1, and have a meaning only in
+    sums.
     """
 
     y: Real[Any, "T d N"]

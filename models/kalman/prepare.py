@@ -1,9 +1,9 @@
 """Cohorts arranged for the E-step: the only place that asks whether a cohort has gaps.
 
 Without gaps one covariance recursion serves all sequences (`complete`). Computations that need only sums over
-sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compression`). Sequences with
-gaps are filled in by their conditional moments (`filled`), go by the law of their observed cells (`observed`) or have
-a recursion each (`gappy`), by the costs of `routes`.
+sequences (EM, the total log-likelihood, its gradient) then run on fewer pseudo-sequences (`compression`). With gaps a
+sequence has its missing cells filled in by their conditional moments (`filled`), goes by the law of its observed cells
+(`observed`), or has a recursion of its own (`gappy`, `skipping`), by the costs of `routes`.
 """
 
 from dataclasses import replace
