@@ -96,7 +96,7 @@ def forward(params: LDSParams, data: Gappy) -> Forward:
     return lax.scan(step, start, (data.y, data.observed, data.inside))[1]
 
 
-def loglik(data: Gappy, fwd: Forward) -> Array:
+def loglik(data: Any, fwd: Forward) -> Array:
     """Return log p(y_n), (N,): the sum of -½ (e'e + log |S| + d_t log 2π) over the steps of the sequence."""
     constant = fwd.logdet + data.observed.sum(1) * jnp.log(2 * jnp.pi)
     return -0.5 * ((fwd.e**2).sum((0, 1)) + (constant * data.inside).sum(0))

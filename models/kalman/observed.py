@@ -154,9 +154,12 @@ def _moments(law: Law, data: Observed, a: Array, D: Array) -> tuple[Array, Array
     if len(data.n_lengths) == 1:
         steps = jax.vmap(lambda z, P, X: moment(n[0], z, P, X, a_from[0], D_from[0]))(z, P, X)
     else:
-        steps = lax.map(
-            lambda x: moment(n[x[0]], *x[1:], a_from[x[0]], D_from[x[0]]), (which, z, P, X)
-        )
+
+        def at_step(x):
+            i, z, P, X = x
+            return moment(n[i], z, P, X, a_from[i], D_from[i])
+
+        steps = lax.map(at_step, (which, z, P, X))
     end = data.inside.sum(1).astype(int) - 1
     last = jax.vmap(moment)(data.n_lengths, z[end], P[end], X[end], a, D).sum(0)
     return n[0] * z[0] + X[0] @ a_from[0], steps[0], steps.sum(0), last
