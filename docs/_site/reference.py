@@ -13,7 +13,10 @@ _folder = tempfile.TemporaryDirectory()
 _places: dict[str, str] = {}  # name -> address of its entry
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.M)
 # code that is no link already; headings and links are left as they are
-_CODE = re.compile(r"(<a\b.*?</a>|<h[1-6]\b.*?</h[1-6]>|<pre\b.*?</pre>)|<code>(\w+)</code>", re.S)
+_PACKAGES = r"(?:sparse_lds\.)?(?:models|inference|experiments)\.(?:\w+\.)*"
+_CODE = re.compile(
+    rf"(<a\b.*?</a>|<h[1-6]\b.*?</h[1-6]>|<pre\b.*?</pre>)|<code>(?:{_PACKAGES})?(\w+)</code>", re.S
+)
 
 
 @event_priority(100)  # before mkdocstrings reads it
