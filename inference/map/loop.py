@@ -78,6 +78,10 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
             taken = len(now.objective)
             now = em_steps(now, options, tell)
             reason = stop(now, options)
+            settled = reason is Stop.TOLERANCE and options.accelerate
+            calmer = _calmer(now, options) if settled else None
+            if calmer is not None:
+                now, reason = now._replace(point=calmer, tried=False, signs=None), None
             if reason is None and options.accelerate:
                 now, interrupted = accelerated(now, options, tell)
                 reason = Stop.INTERRUPTED if interrupted else None
@@ -149,6 +153,26 @@ def stop(now: Climb, options: Options) -> Stop | None:
     movable = not options.prior.is_flat and options.constraints.basis_changes == "any"
     if options.accelerate and movable and drift(now.point.params) > _DRIFT:
         return Stop.DRIFT
+    return None
+
+
+def _calmer(now: Climb, options: Options) -> State | None:
+    """Return a point with A nearer to the prior's centre that has a higher objective, if A is not stable.
+
+    States that explode are known so well, given themselves, that neither EM nor quasi-Newton steps move A, even where
+    they show in no channel and the penalty alone says where A belongs.
+    """
+    A = np.asarray(options.constraints.moving(now.point.params).A)
+    if not options.constraints.free("A") or not np.abs(np.linalg.eigvals(A)).max() > 1:
+        return None
+    center, k = options.prior.center_of(len(A)).astype(A.dtype), len(A)
+    least = float(now.point.objective) + options.tol * (1 + abs(float(now.point.objective)))
+    for share in (0.0, 0.5, 0.9):
+        moved = jnp.asarray(now.point.params.A).at[:k, :k].set(center + share * (A - center))
+        params = now.point.params._replace(A=moved)
+        there = evaluate(params, now.problem, options.constraints)
+        if _is_finite(there) and float(there.objective) > least:
+            return there
     return None
 
 
