@@ -100,7 +100,6 @@ for seed in range(3):
             jax.random.key(9),
             patients,
             own,
-            num_warmup=200,
             num_samples=300,
             num_chains=2,
             num_predictive=0,
@@ -118,7 +117,7 @@ for axis, (name, tables) in zip(axes, judges.items(), strict=True):
     nonzero = t["truth"] != 0
     shares = f"{1 - missed[nonzero].mean():.0%} of the nonzero entries, {1 - missed[~nonzero].mean():.0%} of the zeros"
     axis.set(
-        title=f"{name}\n95 % intervals cover {shares}",
+        title=f"{name}: 95 % intervals cover\n{shares}",
         xlabel="entries of three A, by their true value",
     )
     print(f"{name}: {shares}")
