@@ -44,8 +44,8 @@ def count_gaps(mask: np.ndarray, lengths: np.ndarray) -> Gaps:
 # for each route, the constants of its `terms`
 COSTS = {
     Route.COMPLETE: (5.0, 0.02),
-    Route.FILTERED: (2.35, 0.355, 0.0222, 0.0),
-    Route.SKIPPED: (4.0, 0.4, 0.03, 0.0),
+    Route.FILTERED: (6.0, 0.25, 0.016, 0.0),
+    Route.SKIPPED: (6.0, 0.3, 0.02, 0.0),
     Route.FILLED: (20.7, 0.0113, 0.0, 0.095, 0.0162, 2.4e-5, 3.6e-4),
     Route.OBSERVED: (35.5, 0.0, 7e-5, 4.3, 0.0144, 5.3e-5),
 }
