@@ -151,7 +151,8 @@ def _no_error(fit: FitResult, cohort: Cohort) -> list[str]:
     if names:
         what = f"the model sees no measurement error in {names} (R is next to 0 there)"
     elif least_correlation(R) < 1e-5:
-        worst = np.linalg.eigh(R / np.sqrt(np.outer(np.diagonal(R), np.diagonal(R))))[1][:, 0]
+        sd = np.sqrt(np.diagonal(R))
+        worst = np.linalg.eigh(R / sd[:, None] / sd)[1][:, 0]
         among = [cohort.channels[j] for j in np.argsort(-np.abs(worst))[:2]]
         what = f"R is nearly singular: the model sees no measurement error in a combination of {' and '.join(among)}"
     else:
@@ -168,9 +169,9 @@ def _no_error(fit: FitResult, cohort: Cohort) -> list[str]:
 def _collinear_noise(fit: FitResult, cohort: Cohort) -> list[str]:
     """Return a warning if the noises of two levels are all but the same: single entries of A then mean little."""
     Q = np.asarray(fit.moving.Q)
-    scale = np.sqrt(np.outer(np.diagonal(Q), np.diagonal(Q)))
+    sd = np.sqrt(np.diagonal(Q))
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.tril(Q / scale, -1)
+        correlation = np.tril(Q / sd[:, None] / sd, -1)
     i, j = np.unravel_index(np.nanargmax(np.abs(correlation)), Q.shape)
     if len(Q) < 2 or not np.abs(correlation[i, j]) > 0.98:
         return []

@@ -144,6 +144,18 @@ def test_floors_are_told(kind, diagonal):
         assert "does not change" in said and "floor" in said
 
 
+@pytest.mark.parametrize("scale", [1e-110, 1e110])
+def test_warnings_do_not_depend_on_units(scale):
+    """Squares of variances would underflow or overflow."""
+    y = np.random.default_rng(2).normal(size=(12, 8, 2))
+    y[:, :, 1] = y[:, :, 0]
+    options = {"accelerate": False, "max_iter": 200}
+    said = [
+        fit_map(Cohort.from_array(s * y), 1, Laplace(1.0), **options).warnings for s in (1.0, scale)
+    ]
+    assert said[0] == said[1] and any("nearly singular" in text for text in said[0])
+
+
 def test_sound_data_are_not_warned_of():
     said = fit_map(COHORT, 2, Laplace(1.0), max_iter=20).warnings
     assert not any("floor" in text or "does not change" in text for text in said)
