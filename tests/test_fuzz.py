@@ -53,6 +53,8 @@ def test_a_stopped_run_goes_on(tmp_path):
     found = cases.kept(tmp_path / "rows.jsonl", range(1, 5), case)
     assert ran == [0, 1, 2, 3, 4] and list(first["square"]) == [0, 1, 4]
     assert list(found["square"]) == [1, 4, 9, 16]
+    there = cases.kept(tmp_path / "rows.jsonl", range(9), case, report=True)
+    assert list(there["seed"]) == ran
     assert len(list(map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()))) == 5
 
 

@@ -41,12 +41,17 @@ def outcome(case: Callable[..., str], *args: Any) -> str:
         signal.signal(signal.SIGPROF, before)
 
 
-def kept(file: Path, seeds: Iterable[int], run: Callable[[int], dict]) -> pd.DataFrame:
-    """Run the cases that the file has not, and return all; each is written when it is done."""
+def kept(
+    file: Path, seeds: Iterable[int], run: Callable[[int], dict], report: bool = False
+) -> pd.DataFrame:
+    """Run the cases that the file has not, and return all; each is written when it is done.
+
+    With `report` none is run, and those that are there are returned.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    seeds = list(seeds)
     lines = file.read_text().splitlines() if file.exists() else []
     done = {row["seed"]: row for row in map(json.loads, lines)}
+    seeds = [s for s in seeds if s in done or not report]
     with open(file, "a") as out:
         for n, seed in enumerate([s for s in seeds if s not in done], 1):
             done[seed] = run(seed)

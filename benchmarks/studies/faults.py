@@ -219,20 +219,24 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/robustness"))
+    parser.add_argument(
+        "--report", action="store_true", help="the table of what is there; run nothing"
+    )
     args = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     seeds = range(args.seed, args.seed + args.kills)
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_CACHE_HOME"] = str(Path(name) / "cache")
         home = Home(Path(name))
-        rows = kept(args.out / "kills.jsonl", seeds, lambda seed: kill(home, seed))
-        others = {"two at once": two_at_once(home), "full disk": full_disk(home)}
+        rows = kept(args.out / "kills.jsonl", seeds, lambda seed: kill(home, seed), args.report)
+        others = {"two at once": two_at_once, "full disk": full_disk} if not args.report else {}
+        found = {what: run(home) for what, run in others.items()}
     table = rows.groupby("command")[["killed", "lost", "mixed"]].sum()
     table = pd.concat([rows.groupby("command").size().rename("runs"), table], axis=1)
     table = pd.concat([table, table.sum().to_frame("all").T]).astype(int)
     table.to_csv(args.out / "kills.csv", index_label="command")
     print(table.to_string())
-    print(*(f"{what}: {found}" for what, found in others.items()), sep="\n")
+    print(*(f"{what}: {said}" for what, said in found.items()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -195,11 +195,16 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/robustness"))
+    parser.add_argument(
+        "--report", action="store_true", help="the table of what is there; run nothing"
+    )
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     seeds = range(args.seed, args.seed + args.inputs)
     with tempfile.TemporaryDirectory() as folder:
-        found = kept(args.out / "inputs.jsonl", seeds, lambda s: bad_input(s, Path(folder)))
+        found = kept(
+            args.out / "inputs.jsonl", seeds, lambda s: bad_input(s, Path(folder)), args.report
+        )
     table = report(found)
     table.to_csv(args.out / "inputs.csv", index_label="kind")
     print(table.to_string())

@@ -189,12 +189,17 @@ def main() -> None:
     parser.add_argument("--max-iter", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/robustness"))
+    parser.add_argument(
+        "--report", action="store_true", help="the table of what is there; run nothing"
+    )
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     # by configuration, so that a program is compiled once even if programs are forgotten
     seeds = sorted(range(args.seed, args.seed + args.fits), key=lambda s: s % CONFIGURATIONS)
     name = f"fits_{args.max_iter}"
-    fits = kept(args.out / f"{name}.jsonl", seeds, lambda s: random_fit(s, args.max_iter))
+    fits = kept(
+        args.out / f"{name}.jsonl", seeds, lambda s: random_fit(s, args.max_iter), args.report
+    )
     for table, file in ((report(fits), name), (convergence(fits), f"{name}_converged")):
         table.to_csv(args.out / f"{file}.csv", index=file != name)
         print(table.to_string(), end="\n\n")
