@@ -28,8 +28,7 @@ def test_two_parts_have_the_sums_of_one(weighted, close, monkeypatch):
     for seed in range(2):
         params, cohort = short_and_long(seed)
         weights = np.random.default_rng(seed).uniform(0, 2, 15) if weighted else None
-        by_filter = np.full(15, Route.FILTERED)
-        monkeypatch.setattr(module, "choose_routes", lambda *_: by_filter)
+        monkeypatch.setattr(module, "choose_routes", lambda *_: np.full(15, Route.FILTERED))
         one = prepare(cohort, np.float64, weights)
         monkeypatch.setattr(module, "_WORTH", 1)
         two = prepare(cohort, np.float64, weights)
