@@ -194,11 +194,18 @@ def _each_value(data: Filled, law: Law) -> Array:
     return jnp.concatenate([lax.map(block_values, group).reshape(-1) for group in data.groups])
 
 
+def by_group(groups: tuple[Any, ...], weights: Array) -> list[Array]:
+    """Cut weights of all sequences into those of each group, (B, n)."""
+    parts, start = [], 0
+    for group in groups:
+        B, n = group.weights.shape
+        parts.append(weights[start : start + B * n].reshape(B, n))
+        start += B * n
+    return parts
+
+
 def _each_score(params: LDSParams, data: Filled, law: Law, weights: Array) -> tuple[Any, None]:
-    shapes = [group.weights.shape for group in data.groups]
-    ends = [sum(B * n for B, n in shapes[: i + 1]) for i in range(len(shapes))]
-    parts = jnp.split(weights, ends[:-1])
-    parts = [x.reshape(shape) for x, shape in zip(parts, shapes, strict=True)]
+    parts = by_group(data.groups, weights)
     found = _filter(params, data, law, parts)
     return _sum_score(params, data, found, jnp.ones((), weights.dtype))
 

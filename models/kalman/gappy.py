@@ -4,6 +4,7 @@ The sequences are the last axis of every array (see `linalg`). A missing cell ha
 independent unit noise, so that it has no effect while the other channels of its step are used in full.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -190,17 +191,21 @@ def _statistics(params: LDSParams, data: Gappy) -> ExpectedStatistics:
     return statistics_of_score(params, grads, states, loglik(data, fwd) @ weights)
 
 
-def _sum_value(params: LDSParams, data: Gappy) -> Array:
-    return lax.map(lambda x: loglik(x, forward(params, x)) @ x.weights, data).sum()
+def summed_over_blocks(forward: Callable, backward: Callable) -> Callable[[Any, Any], Any]:
+    """Return Σ_n w_n log p(y_n) as a function of parameters and data in blocks, with its gradient in the same pass."""
+
+    def value(params, data):
+        return lax.map(lambda x: loglik(x, forward(params, x)) @ x.weights, data).sum()
+
+    def value_and_score(params, data):
+        def block(x):
+            fwd = forward(params, x)
+            return loglik(x, fwd) @ x.weights, backward(params, x, fwd, x.weights)[0]
+
+        return jax.tree.map(lambda x: x.sum(0), lax.map(block, data))
+
+    return summed_rule(value, value_and_score)
 
 
-def _sum_value_and_score(params: LDSParams, data: Gappy) -> tuple[Array, LDSParams]:
-    def block(x):
-        fwd = forward(params, x)
-        return loglik(x, fwd) @ x.weights, backward(params, x, fwd, x.weights)[0]
-
-    return jax.tree.map(lambda x: x.sum(0), lax.map(block, data))
-
-
-summed = summed_rule(_sum_value, _sum_value_and_score)
+summed = summed_over_blocks(forward, backward)
 block_log_likelihood = fisher_rule(forward, loglik, score)

@@ -17,6 +17,7 @@ from jaxtyping import Integer, Real
 from ..linalg import spd_inverse, sym
 from ..params import LDSParams
 from .derivative import fisher_rule, summed_rule
+from .filled import by_group
 from .statistics import ExpectedStatistics, StateMoments, statistics_of_score
 
 _LOG_2PI = 1.8378770664093453
@@ -191,16 +192,6 @@ def _each_score(params: LDSParams, data: Observed, law: Law, weights: Array) -> 
     _, to_params = jax.vjp(lambda p: joint_law(p, data.inside.shape[1]), params)
     _, a, D = _accumulate(law, data, 1, by_group(data.groups, weights))
     return _score(to_params, law, a[0], D[0]), None
-
-
-def by_group(groups: tuple[Any, ...], weights: Array) -> list[Array]:
-    """Cut weights of all sequences into those of each group, (B, n)."""
-    parts, start = [], 0
-    for group in groups:
-        B, n = group.weights.shape
-        parts.append(weights[start : start + B * n].reshape(B, n))
-        start += B * n
-    return parts
 
 
 summed = summed_rule(_sum_value, _sum_value_and_score)

@@ -41,7 +41,7 @@ def count_gaps(mask: np.ndarray, lengths: np.ndarray) -> Gaps:
     return Gaps(lengths, missing.sum((1, 2)), kept_steps(mask, lengths).sum(1))
 
 
-# for each route, the constants of its `terms`
+# for each route, the constants of its `terms`; those of the two filters are rounded by hand from fewer cohorts
 COSTS = {
     Route.COMPLETE: (5.0, 0.02),
     Route.FILTERED: (6.0, 0.25, 0.016, 0.0),

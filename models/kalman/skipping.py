@@ -17,8 +17,8 @@ from jaxtyping import Real
 from ..linalg import batched as mul
 from ..linalg import sym, tr
 from ..params import LDSParams
-from .derivative import fisher_rule, summed_rule
-from .gappy import Forward, adjoint, first_states, loglik, observe
+from .derivative import fisher_rule
+from .gappy import Forward, adjoint, first_states, loglik, observe, summed_over_blocks
 from .statistics import ExpectedStatistics, StateMoments, statistics_of_score
 
 MOST = 8  # steps from one kept step to the next, at most
@@ -178,17 +178,5 @@ def _score(params: LDSParams, data: Skipping, fwd: Forward, weights: Array) -> t
     return backward(params, data, fwd, weights)[:2]
 
 
-def _sum_value(params: LDSParams, data: Skipping) -> Array:
-    return lax.map(lambda x: loglik(x, forward(params, x)) @ x.weights, data).sum()
-
-
-def _sum_value_and_score(params: LDSParams, data: Skipping) -> tuple[Array, LDSParams]:
-    def block(x):
-        fwd = forward(params, x)
-        return loglik(x, fwd) @ x.weights, backward(params, x, fwd, x.weights)[0]
-
-    return jax.tree.map(lambda x: x.sum(0), lax.map(block, data))
-
-
 each = fisher_rule(forward, loglik, _score)
-summed = summed_rule(_sum_value, _sum_value_and_score)
+summed = summed_over_blocks(forward, backward)
