@@ -18,6 +18,8 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import biject_to, constraints, transforms
 
+from .draws import inverse_wishart, on_host
+
 
 class BlockInverseWishart(dist.Distribution):
     """Independent inverse-Wishart blocks on the diagonal of a covariance (size, size), and zeros elsewhere.
@@ -69,12 +71,16 @@ class BlockInverseWishart(dist.Distribution):
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw covariances, sample_shape + (size, size)."""
-        S = jnp.zeros((*sample_shape, *self.event_shape), self.scale_matrix.dtype)
-        for k, (at, part) in zip(
-            jax.random.split(key, len(self.blocks)), self._parts(), strict=True
-        ):
-            S = S.at[..., at, at].set(part.sample(k, sample_shape))
-        return S
+        dtype, known = self.scale_matrix.dtype, on_host(key, self.concentration, self.scale_matrix)
+        S: Any = (np if known else jnp).zeros((*sample_shape, *self.event_shape), dtype)
+        keys = jax.random.split(key, len(self.blocks))
+        for k, (at, part) in zip(keys, self._parts(), strict=True):
+            if known:
+                nu, Psi = part.concentration, self.scale_matrix[at, at]
+                S[..., at, at] = inverse_wishart(k, nu, Psi, sample_shape)
+            else:
+                S = S.at[..., at, at].set(part.sample(k, sample_shape))
+        return jnp.asarray(S)
 
     @constraints.dependent_property(event_dim=2)  # type: ignore[arg-type]
     def support(self):  # type: ignore[override]

@@ -86,12 +86,17 @@ def added(draws: np.ndarray, prior: Prior | None, before: np.ndarray | None) -> 
 
 
 def _with_beta_unknown(draws: np.ndarray, prior: GammaLaplace) -> np.ndarray:
-    """Return the Bayes factor of zero, (l, l), for a prior given β, with draws of β that belong to those of A."""
+    """Return the Bayes factor of zero, (l, l), for a prior given β.
+
+    The draws have the mean of 1/β given A as their weights: with few entries 1/β itself has no variance. The prior is
+    drawn given draws of β that belong to those of A.
+    """
     l = draws.shape[-1]
     M, X = prior.center_of(l), prior_draws(prior.base, l)
-    scale = 1 / np.asarray(prior.drawn_after(jax.random.key(1), draws)["beta"], float)
-    again = scale[np.linspace(0, len(scale) - 1, _PRIOR_DRAWS).round().astype(int)]
+    few = draws[np.linspace(0, len(draws) - 1, _PRIOR_DRAWS).round().astype(int)]
+    again = 1 / np.asarray(prior.drawn_after(jax.random.key(1), few)["beta"], float)
     before = None if X is None else (X - M) * again[:, None, None]
+    scale = np.asarray(prior.mean_scale(draws), float)
     return savage_dickey(draws - M, prior.base.density_at_center(l), before, scale, again)
 
 

@@ -73,9 +73,14 @@ def run_chains(
     def begun(key, z, covariance, sweeping):
         return init(key, z, jnp.asarray(covariance, dtype), sweeping, model, target)
 
-    starts = [
-        begun(k[1], jittered(k[0], centre, target, free), centre.covariance, False) for k in keys
-    ]
+    def first(key):
+        for shrink in (1.0, 0.3, 0.1, 0.01, 0.0):
+            state = begun(key[1], jittered(key[0], centre, shrink), centre.covariance, False)
+            if np.isfinite(float(state.nuts.potential_energy)):
+                return state
+        raise ValueError("the density is not finite where the chains would start, near the fit")
+
+    starts = [first(key) for key in keys]
     # compiled here, in one thread: tracing a NumPyro model in several threads is not safe
     jax.block_until_ready(advance(starts[0], 0, target))
     stop = threading.Event()
@@ -96,8 +101,8 @@ def run_chains(
             if done == warm:
                 covariance = centre.covariance
                 if settings.adapt_mass:
-                    first = jax.tree.map(lambda *x: np.concatenate(x)[warm // 4 :], *draws)[0]
-                    covariance = shrunk_covariance(first, covariance)
+                    early = jax.tree.map(lambda *x: np.concatenate(x)[warm // 4 :], *draws)[0]
+                    covariance = shrunk_covariance(early, covariance)
                 state = begun(keys[c, 2], state.nuts.z, covariance, spikes is not None)
                 draws = []
             save_chain(file, c, state, draws, done)

@@ -9,12 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import xarray as xr
 from jax import lax
 from numpyro.infer import Predictive
 
-from ...models import Cohort, LDSParams, Prior, lds_model, log_likelihood
+from ...models import Cohort, LDSParams, Penalty, Prior, log_likelihood
 from ...models.basis import moved
 from ...models.files import fingerprint
 from ...models.priors.base import Symmetry
@@ -185,39 +184,46 @@ def _paths_jit(keys, full, free, N, T):
     return each_draw(lambda params, key: sample_paths(key, params, (N,), T)[1], full, free, keys)
 
 
-def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
-    """Draw cohorts of the same lengths, for the draws `kept` of each chain; NaN past a sequence's end."""
-    N, T, d = cohort.y.shape
-    flat = _flat(full, free, kept)
-    n_chains = full[free[0]].shape[0]
-    keys = jax.random.split(key, n_chains * len(kept))
-    y = np.asarray(_paths_jit(keys, flat, free, N, T)).reshape(n_chains, len(kept), N, T, d)
+def _cohorts(key, flat: Mapping[str, Any], cohort: Cohort, free) -> np.ndarray:
+    """Draw a cohort of the same lengths for each of n draws of the free parameters, (n, N, T, d), NaN past the ends."""
+    N, T, _ = cohort.y.shape
+    keys = jax.random.split(key, len(flat[free[0]]))
+    y = np.asarray(_paths_jit(keys, flat, free, N, T))
     inside = np.arange(T) < np.asarray(cohort.lengths)[:, None]
-    y = np.where(inside[..., None], y, np.nan).astype(np.float32)
-    return az.dataset({"y": y}, coords, draw=kept)
+    return np.where(inside[..., None], y, np.nan).astype(np.float32)
 
 
-@partial(jax.jit, static_argnames="free")
-def _from_prior(key, target: Target, free: Free):
-    """Draw all sites from the prior, `y` included."""
-    arguments, options = model_arguments(free, target)
-    draw = Predictive(numpyro.handlers.uncondition(lds_model), num_samples=_PRIOR_DRAWS)
-    return draw(key, *arguments, **options)
+def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
+    """Draw cohorts of the same lengths, for the draws `kept` of each chain."""
+    y = _cohorts(key, _flat(full, free, kept), cohort, free)
+    return az.dataset({"y": y.reshape(-1, len(kept), *y.shape[1:])}, coords, draw=kept)
+
+
+def _from_prior(key, target: Target, free: Free) -> dict[str, Any]:
+    """Draw the free parameters, and what the prior on A has besides, from their priors, (n, ...)."""
+    (_, l, prior), options = model_arguments(free, target)
+    keys = dict(zip(free.names, jax.random.split(key, len(free.names)), strict=True))
+    priors, shape = options["priors"], (_PRIOR_DRAWS,)
+    found = {name: priors[name].sample(keys[name], shape) for name in free.names if name in priors}
+    if "A" in free.names and "A" not in priors:
+        if isinstance(prior, Penalty):
+            found["A"] = prior.sample(keys["A"], l, shape)
+        else:
+            found |= Predictive(prior.site, num_samples=_PRIOR_DRAWS)(keys["A"], l)
+    return found
 
 
 def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Dataset]:
     """Return draws from the prior, and cohorts drawn from them."""
-    found = _from_prior(key, target, free)
-    with np.errstate(over="ignore"):  # an A from a wide prior may explode
-        y = np.asarray(found.pop("y"))[None].astype(np.float32)
-    prior = {
-        k: np.asarray(v)[None]
-        for k, v in found.items()
-        if k in free.names or k not in (*LDSParams._fields, SITE, "included")
-    }
+    own, paths = jax.random.split(key)
+    found = {k: np.asarray(x) for k, x in _from_prior(own, target, free).items()}
+    params = target.params._asdict() | {k: x for k, x in found.items() if k in free.names}
+    with np.errstate(over="ignore", invalid="ignore"):  # an A from a wide prior may explode
+        y = _cohorts(paths, params, target.cohort, free.names)
+    prior = {k: x[None] for k, x in found.items() if k not in (SITE, "included")}
     return {
         "prior": az.dataset(prior, coords, dims=target.prior.site_dims),
-        "prior_predictive": az.dataset({"y": y}, coords),
+        "prior_predictive": az.dataset({"y": y[None]}, coords),
     }
 
 

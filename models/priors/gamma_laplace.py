@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
 
+from ..draws import gamma
 from .base import Penalty, Piece, Symmetry
 from .blocks import BlockPenalty
 from .fields import positive
@@ -70,6 +71,11 @@ class GammaLaplace(Penalty):
         A = jnp.asarray(A)
         return (self.shape + self._n(A.shape[-1])) / (self.rate + self.base.value(A))
 
+    def mean_scale(self, A) -> Array:
+        """Return E[1/β | A] for draws of A (..., l, l)."""
+        A = jnp.asarray(A)
+        return (self.rate + self.base.value(A)) / (self.shape + self._n(A.shape[-1]) - 1)
+
     def majorant(self, A) -> Penalty:
         """Return the penalty with β = E[β | A]: a constant apart, it touches this one at A and is nowhere below it."""
         return self.base.scaled(self.mean_beta(A))
@@ -111,7 +117,7 @@ class GammaLaplace(Penalty):
         scale, entries = jax.random.split(key)
         X = self.base.sample(entries, n_states, sample_shape)
         M = self.base._center(X)
-        beta = jax.random.gamma(scale, self.shape, (*sample_shape, 1, 1), X.dtype) / self.rate
+        beta = gamma(scale, self.shape, (*sample_shape, 1, 1), X.dtype) / self.rate
         return jnp.where(X == M, X, M + (X - M) / beta)
 
     def drawn_after(self, key: Any, A) -> dict[str, Array]:
@@ -119,7 +125,7 @@ class GammaLaplace(Penalty):
         A = jnp.asarray(A)
         count = self.shape + self._n(A.shape[-1])
         total = self.rate + self.base.value(A)
-        return {"beta": jax.random.gamma(key, count, total.shape, A.dtype) / total}
+        return {"beta": gamma(key, count, total.shape, A.dtype) / total}
 
     def density_at_center(self, n_states: int) -> np.ndarray:
         """Return the density of each entry at its centre: that of the base, times E[β]."""
