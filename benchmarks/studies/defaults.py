@@ -76,10 +76,7 @@ def selected(train: Cohort, kind: str, seed: int) -> list[Selection]:
         if kind != "OLDS":
             common = {"constraints": candidate.constraints, **options}
             grid = beta_grid(train, candidate.n_states, candidate.prior, N_BETAS, 3e-3, **common)
-        folds = min(3, len(train))
-        found.append(
-            select(train, candidates=[candidate], betas=grid, n_folds=folds, seed=seed, **options)
-        )
+        found.append(select(train, candidates=[candidate], betas=grid, seed=seed, **options))
     return found
 
 
@@ -118,7 +115,8 @@ def one_job(name: str, seed: int, kind: str, file: Path) -> None:
             "density": [np.asarray(log_likelihood(f.params, test)).tolist() for f in fits],
             "least R": [float(np.diagonal(fit.params.R).min()) for fit in fits],
         }
-    write_whole(file, json.dumps(result | {"seconds": time.perf_counter() - start}))
+    result |= {"test": order[len(order) // 2 :].tolist(), "seconds": time.perf_counter() - start}
+    write_whole(file, json.dumps(result))
     jax.clear_caches()
 
 
@@ -132,14 +130,16 @@ def by_rule(found: dict, rule: str, names=None) -> np.ndarray:
     return np.array(found["error"][row])
 
 
-def columns(folder: Path, name: str, seed: int, rule: str) -> dict[str, np.ndarray]:
-    """Return the errors of the test half by column of the table, as far as there are any."""
+def columns(folder: Path, name: str, seed: int, rule: str) -> pd.DataFrame:
+    """Return the errors of the test half by column of the table, as far as there are any, a row for each sequence."""
     found: dict[str, np.ndarray] = {}
+    test: list[int] = []
     for kind in KINDS:
         file = folder / file_name(name, seed, kind)
         if not file.exists():
             continue
         scores = json.loads(file.read_text())
+        test = scores["test"]
         if kind == "baselines":
             found |= {k: np.array(v) for k, v in scores["errors"].items()}
         elif kind == "OLDS":
@@ -150,7 +150,7 @@ def columns(folder: Path, name: str, seed: int, rule: str) -> dict[str, np.ndarr
         if kind == "levels":
             for by in ("best_error", "best_density", "one_se"):
                 found[f"default, {by}"] = by_rule(scores, by, DEFAULT)
-    return found
+    return pd.DataFrame(found, index=test)
 
 
 DEFAULT = (
@@ -164,20 +164,24 @@ DEFAULT = (
 def summary(folder: Path, rule: str) -> pd.DataFrame:
     """Return a row for each data set and column: AMAE, and the default's ratio to it with a paired p-value.
 
-    A column is compared with the default over the splits that both have.
+    A column is compared with the default over the splits that both have. In the test a sequence counts once, with the
+    mean of its differences over the splits that test it.
     """
     rows = []
     for data in DATASETS:
         splits = [columns(folder, data.name, seed, rule) for seed in range(20)]
         splits = [s for s in splits if f"default, {RULE}" in s]
         for name in dict.fromkeys(k for s in splits for k in s):
-            both = [(s[name], s[f"default, {RULE}"]) for s in splits if name in s]
-            own, default = (np.concatenate(x) for x in zip(*both, strict=True))
-            error = np.mean([np.nanmean(x) for x, _ in both])
-            ratio = np.mean([np.nanmean(x) for _, x in both]) / error
-            gap = (default - own)[np.isfinite(default - own)]
+            both = [
+                s[[name, f"default, {RULE}"]].set_axis(["own", "default"], axis=1)
+                for s in splits
+                if name in s
+            ]
+            error, default = np.mean([s.mean() for s in both], axis=0)
+            every = pd.concat(both)
+            gap = (every["default"] - every["own"]).dropna().groupby(level=0).mean()
             p = ttest_1samp(gap, 0).pvalue if np.ptp(gap) > 0 else 1.0
-            rows.append([data.name, len(both), name, error, ratio, p])
+            rows.append([data.name, len(both), name, error, default / error, p])
     return pd.DataFrame(rows, columns=["data", "splits", "column", "AMAE", "default / this", "p"])
 
 
