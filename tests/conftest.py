@@ -2,8 +2,9 @@
 
 import os
 
-# Most of the tests' time is XLA's compiler: its cheapest setting, before JAX is imported. Rounding may differ.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+# Most of the tests' time is XLA's compiler: its cheapest settings, before JAX is imported. Rounding may differ.
+CHEAP = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + CHEAP
 
 import jax
 import numpy as np

@@ -1,6 +1,6 @@
 """Sample the full posterior in a free basis (Q = I, C free): what mixes, what does not, and what the verdict says.
 
-python benchmarks free_basis [--states 2,3,5]     # a few minutes each
+python benchmarks free_basis [--states 2,3,5] [--draws 1000]     # some minutes each, more with more states
 
 d = 3, 50 sequences of 30 steps, drawn from as many states as are fitted; the fit begins where it would for a user, and
 the posterior is the default one. Rotations of the states change the likelihood by nothing: entries of A follow from the
@@ -30,6 +30,7 @@ def truth_of(l: int, d: int = 3) -> LDSParams:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--states", default="2,3,5")
+    parser.add_argument("--draws", type=int, default=1000, help="of each of four chains")
     parser.add_argument("--beta", type=float, default=10.0)
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -39,7 +40,8 @@ def main():
         cohort = simulate(jax.random.key(l), truth_of(l), [30] * 50).cohort
         fit = fit_map(cohort, l, Laplace(args.beta), Q="identity", priors="weak")
         start = time.perf_counter()
-        posterior = sample_posterior(jax.random.key(1), cohort, fit, num_predictive=0)
+        options = {"num_samples": args.draws, "num_predictive": 0}
+        posterior = sample_posterior(jax.random.key(1), cohort, fit, **options)
         seconds = time.perf_counter() - start
         verdict = diagnose(posterior)
         stats, data = posterior["sample_stats"], posterior["posterior"]
