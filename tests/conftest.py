@@ -3,8 +3,13 @@
 import os
 
 # Most of the tests' time is XLA's compiler: its cheapest settings, before JAX is imported. Rounding may differ.
-CHEAP = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + CHEAP
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false",
+    ]
+)
 
 import jax
 import numpy as np
