@@ -107,17 +107,18 @@ def as_conjugate(
     n_channels: int,
     dtype: Any,
     n_moving: int | None = None,
+    n_inputs: int = 0,
 ) -> Conjugate:
     """Return priors as an M-step takes them; raise for one that has no closed form, or another shape.
 
     `n_moving` is the number of states that have noise, all by default: a prior of Q is one of theirs.
     """
-    shapes, terms, constant = shapes_of(n_states, n_channels), {}, 0.0
+    shapes, terms, constant = shapes_of(n_states, n_channels, n_inputs), {}, 0.0
     shapes["Q"] = (n_moving or n_states,) * 2
     for name, prior in priors.items():
         if name not in shapes or name == "A":
             raise ValueError(
-                f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`)"
+                f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`), and B and D with inputs"
             )
         read = _scatter if name in COVARIANCES else _ridge
         term = read(name, prior, shapes[name])

@@ -17,6 +17,8 @@ from numpyro.infer import Predictive
 from ...models import Cohort, LDSParams, Prior, lds_model, log_likelihood
 from ...models.basis import moved
 from ...models.files import fingerprint
+from ...models.numpyro_model import inputs_of
+from ...models.params import PARAMETERS
 from ...models.priors.base import Symmetry
 from ...models.simulation import sample_paths
 from ..alignment import align, relabelling
@@ -80,6 +82,9 @@ def build(
         "fit_reason": fit.reason,
     }
     y = np.where(cohort.mask, cohort.y, np.nan)
+    known = {"lengths": cohort.lengths, **{f"map_{k}": v for k, v in params._asdict().items()}}
+    if cohort.u is not None:
+        known["u"] = cohort.u
     groups = {
         "posterior": az.dataset(
             posterior, coords, attrs=attrs, dims={**_DIMS, **target.prior.site_dims}
@@ -87,11 +92,7 @@ def build(
         "sample_stats": az.dataset(_sample_stats(chains), coords),
         "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
         "observed_data": az.dataset({"y": y}, coords, draws=False),
-        "constant_data": az.dataset(
-            {"lengths": cohort.lengths, **{f"map_{k}": v for k, v in params._asdict().items()}},
-            coords,
-            draws=False,
-        ),
+        "constant_data": az.dataset(known, coords, draws=False),
     }
     if num_predictive:
         n = chains.stats["energy"].shape[1]
@@ -180,9 +181,9 @@ def _log_likelihood(full, cohort: Cohort, free) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnames=("free", "N", "T"))
-def _paths_jit(keys, full, free, N, T):
+def _paths_jit(keys, full, free, N, T, u=None):
     """Draw observations for every draw, (n, N, T, d)."""
-    return each_draw(lambda params, key: sample_paths(key, params, (N,), T)[1], full, free, keys)
+    return each_draw(lambda params, key: sample_paths(key, params, (N,), T, u)[1], full, free, keys)
 
 
 def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
@@ -191,7 +192,8 @@ def _replicated(key, full, cohort: Cohort, free, kept, coords) -> xr.Dataset:
     flat = _flat(full, free, kept)
     n_chains = full[free[0]].shape[0]
     keys = jax.random.split(key, n_chains * len(kept))
-    y = np.asarray(_paths_jit(keys, flat, free, N, T)).reshape(n_chains, len(kept), N, T, d)
+    y = np.asarray(_paths_jit(keys, flat, free, N, T, inputs_of(cohort)))
+    y = y.reshape(n_chains, len(kept), N, T, d)
     inside = np.arange(T) < np.asarray(cohort.lengths)[:, None]
     y = np.where(inside[..., None], y, np.nan).astype(np.float32)
     return az.dataset({"y": y}, coords, draw=kept)
@@ -213,7 +215,7 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
     prior = {
         k: np.asarray(v)[None]
         for k, v in found.items()
-        if k in free.names or k not in (*LDSParams._fields, SITE, "included")
+        if k in free.names or k not in (*PARAMETERS, SITE, "included")
     }
     return {
         "prior": az.dataset(prior, coords, dims=target.prior.site_dims),
@@ -229,7 +231,9 @@ def posterior_params(posterior: Any, n: int) -> tuple[dict[str, Any], tuple[str,
     total = chains * draws
     kept = np.unique(np.linspace(0, total - 1, min(n, total)).round().astype(int))
     full: dict[str, Any] = {}
-    for name in LDSParams._fields:
+    for name in PARAMETERS:
+        if f"map_{name}" not in constant:
+            continue  # B and D of a model without inputs
         if name in free:
             x = data[name].values
             full[name] = x.reshape(-1, *x.shape[2:])[kept]

@@ -27,7 +27,7 @@ class Chart(NamedTuple):
     moving: tuple[str, ...]  # parameters that have coordinates, in their order
     piece: Piece  # of the penalty, around the A of the moving states
     priors: Conjugate  # of the other parameters
-    scales: dict[str, np.ndarray]  # of A and C: square roots of the complete data's information
+    scales: dict[str, np.ndarray]  # of A, B, C, D: square roots of the complete data's information
     # of V1, lower Cholesky, for pi1; of what is clear of the floors of moving covariances, and what stays as it is
     factors: dict[str, np.ndarray]
     floors: dict[str, np.ndarray]
@@ -76,6 +76,11 @@ class Chart(NamedTuple):
             x["A"] = (self.constraints.moving(self.origin).A * self.scales["A"]).ravel()
             low["A"] = (self.piece.lower * self.scales["A"]).ravel()
             high["A"] = (self.piece.upper * self.scales["A"]).ravel()
+        for name in ("B", "D"):  # columns that are not there stay 0
+            if name in x:
+                there = np.zeros_like(self.scales[name])
+                there[:, self.constraints.columns(name, self.origin.n_inputs)] = np.inf
+                low[name], high[name] = -there.ravel(), there.ravel()
         x, low, high = (np.concatenate(list(part.values())) for part in (x, low, high))
         return x, low, high
 
@@ -102,7 +107,7 @@ def chart_at(
     """Return coordinates around a point; None if no parameter may move."""
     dtype = params.A.dtype
     params = LDSParams(*(np.asarray(x, float) for x in params))
-    core = constraints.moving(params)
+    core, u = constraints.moving(params), stats.inputs
     k = core.n_states
     below = {name: np.asarray(F, float) for name, F in floors._asdict().items()}
 
@@ -113,7 +118,7 @@ def chart_at(
         if constraints.free(name)
     }
     fixed = [name for name, found in above.items() if found is None]
-    moving = tuple(n for n in LDSParams._fields if constraints.free(n) and n not in fixed)
+    moving = tuple(n for n in params._fields if constraints.free(n) and n not in fixed)
     if not moving:
         return None
 
@@ -122,6 +127,12 @@ def chart_at(
         return np.sqrt(np.abs(np.outer(np.diagonal(np.linalg.inv(S)), np.diagonal(M))))
 
     S00, S10, Szz = (np.asarray(x, float)[:k, :k] for x in (stats.S00, stats.S10, stats.Szz))
+    scales = {"A": information(core.Q, S00), "C": information(params.R, Szz)}
+    if u is not None:
+        S10 = S10 - core.B @ np.asarray(u.S0u, float)[:k].T
+        U11, Suu = np.asarray(u.U11, float), np.asarray(u.Suu, float)
+        of_B = information(core.Q, Suu - U11), information(core.V1, U11)
+        scales |= {"B": np.hypot(*of_B), "D": information(params.R, Suu)}
     parts = {name: found for name, found in above.items() if found is not None}
     counts = dict(Q=stats.n_transitions, R=stats.n_emissions, V1=stats.n_sequences)
     return Chart(
@@ -131,7 +142,7 @@ def chart_at(
         moving=moving,
         piece=prior.piece(core.A, np.linalg.solve(core.Q, S10 - core.A @ S00)),
         priors=jax.tree.map(lambda x: np.asarray(x, float), priors),  # on the host
-        scales={"A": information(core.Q, S00), "C": information(params.R, Szz)},
+        scales=scales,
         factors={n: L for n, (_, L) in parts.items()} | {"pi1": np.linalg.cholesky(params.V1)},
         floors={name: base for name, (base, _) in parts.items()},
         counts={name: float(n) for name, n in counts.items()},
@@ -141,7 +152,7 @@ def chart_at(
 def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
     """Return a parameter at x, and matrices that `_pull` needs again."""
     now = getattr(chart.origin, name)
-    if name in ("A", "C"):  # the entries of the moving states
+    if name in ("A", "B", "C", "D"):  # the entries of the moving states
         scale, new = chart.scales[name], now.copy()
         rows, columns = scale.shape
         at = x.reshape(scale.shape) / scale
@@ -155,7 +166,7 @@ def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
 
 def _pull(chart: Chart, name: str, point: Point, g: np.ndarray) -> np.ndarray:
     """Return the gradient in x from the gradient in the parameter."""
-    if name in ("A", "C"):
+    if name in ("A", "B", "C", "D"):
         scale = chart.scales[name]
         return (g[: scale.shape[0], : scale.shape[1]] / scale).ravel()
     if name == "pi1":
