@@ -9,6 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from ...models import Cohort, Prior, default_priors
+from ...models.conjugate import VarianceGuess
 from ...models.covariance_site import BlockInverseWishart
 from ...models.priors import embedded
 from ...models.priors.distribution import NormalWithZeros
@@ -99,6 +100,8 @@ def site_priors(
     identity = k == d and np.array_equal(fit.moving.C, np.eye(d))
     if "Q" in free and "C" not in free and not (identity or fit.constraints.own_levels):
         weak |= _as_fitted(fit)
+    if "B" in free:
+        weak["B"] = _of_inputs(cohort, fit, identity)
     known = {**default_priors(cohort, l), **weak, **fit.priors, **priors}
     found = {name: known[name] for name in free if name in known}
     for name in {"B", "D"} & {*free}:
@@ -116,6 +119,20 @@ def site_priors(
                 "numpyro's InverseWishart, whose blocks are known, or a fit that kept nothing"
             )
     return found
+
+
+def _of_inputs(cohort: Cohort, fit: FitResult, levels: bool) -> Any:
+    """Return a weak prior of B: a usual value of an input moves a state by up to a few of the state's own sd.
+
+    States that are levels have the sd of their channels, others one for all, so that they are not told apart.
+    """
+    l, u = fit.params.n_states, np.asarray(cohort.u)
+    size = np.sqrt((u**2).sum((0, 1)) / np.asarray(cohort.lengths).sum())
+    V1, Q = (np.diagonal(getattr(fit.params, name)) for name in ("V1", "Q"))
+    sd = np.full(l, np.sqrt((V1 + Q + np.asarray(fit.params.pi1) ** 2).mean()))
+    if levels:
+        sd[: fit.n_states] = np.sqrt(VarianceGuess.of(cohort).variance)
+    return dist.Normal(0.0, jnp.asarray(2 * sd[:, None] / np.where(size > 0, size, 1))).to_event(2)
 
 
 def _with_zeros(name: str, prior: Any, fit: FitResult) -> Any:
