@@ -109,6 +109,9 @@ def _check(fit: FitResult) -> None:
     k = fit.n_states
     if k < 1:
         raise ValueError(f"it has {fit.params.n_states} states, and own levels for all of them")
+    of_inputs = {*fit.constraints.hold, *(name for name, _ in fit.constraints.absent)} & {"B", "D"}
+    if of_inputs and not fit.params.n_inputs:
+        raise ValueError(f"its constraints name {sorted(of_inputs)}, and it has no inputs")
     fit.prior.log_prob(fit.moving.A)  # raises for a β of another size
     if fit.zeros.shape != (k, k):
         raise ValueError(f"its prior is not one on {k} states")

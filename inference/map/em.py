@@ -54,9 +54,10 @@ def fit_map(
       `Q="identity"` or `Q="unit diagonal"` fixes the scales of the states, which the penalty on A depends on.
     - `constraints` takes the place of these three by one object: that of an earlier fit (`fit.constraints`), or
       `Constraints.levels()`, which makes each state the level of a channel.
-    - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C
-      and pi1; or "weak", which are `weak_priors` on the scale of the data: noise does not run to singular. Without
-      them, as in the paper, these parameters are at their maximum likelihood.
+    - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C,
+      pi1, B and D, and Laplace for B, which then has exact zeros: which input moves which state; or "weak", which are
+      `weak_priors` on the scale of the data: noise does not run to singular. Without them, as in the paper, these
+      parameters are at their maximum likelihood.
     - `weights` (N,) say how much each sequence counts: 0 leaves it out, 2 is as if it were there twice.
     - `warm` says that `init` is near the optimum, as the fit of a neighbouring β is: EM is cut short.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.

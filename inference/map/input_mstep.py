@@ -7,10 +7,10 @@ is the column of B of one more input, which is 1 at the first step and 0 after. 
 from typing import Any
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from ...models import ExpectedStatistics, LDSParams
-from ...models.conjugate import Conjugate
+from ...models.conjugate import Conjugate, Lasso
 from ..constraints import Constraints
 
 Normal = tuple[Array, Array]  # mean and precision of independent entries
@@ -40,8 +40,12 @@ def drives(
     later = u.Szu - u.z1u - A @ u.S0u
     U2, S2 = (u.Suu - u.U11)[at][:, at], later[:k, at]
     U1, S1 = u.U11[at][:, at], u.z1u[:k, at]
-    prior = _entries(priors.terms.get("B"), (k, len(at)), lambda x: x[:k, at])
-    if constraints.free("pi1"):
+    lasso = priors.terms.get("B")
+    lasso = lasso if isinstance(lasso, Lasso) else None
+    normal = None if lasso else priors.terms.get("B")
+    prior = _entries(normal, (k, len(at)), lambda x: x[:k, at])
+    joint = constraints.free("pi1") and lasso is None
+    if joint:
         U2, S2 = jnp.pad(U2, (0, 1)), jnp.pad(S2, [(0, 0), (0, 1)])
         U1 = jnp.block([[U1, u.u1[at, None]], [u.u1[None, at], s.n_sequences]])
         S1 = jnp.hstack([S1, s.z1[:k, None]])
@@ -53,10 +57,49 @@ def drives(
     mean, weight = prior
     H = jnp.einsum("ij,ab->iajb", Qi, U2) + jnp.einsum("ij,ab->iajb", Vi, U1)
     right = Qi @ S2 + Vi @ S1 + weight * mean
+    if lasso is not None:  # then π1 given B, above at the next step
+        of_B = lasso.mean[:k, at], lasso.weight[:k, at]
+        X = lasso_solve(H.reshape(right.size, -1), right, *of_B, B[:k, at])
+        B = B.at[:k, at].set(X)
+        if constraints.free("pi1"):
+            pi1 = mean_of_first(s.z1 - B @ u.u1, s.n_sequences, params.V1, ridge)
+        return B, pi1
     X = jnp.linalg.solve(H.reshape(right.size, -1) + jnp.diag(weight.ravel()), right.ravel())
     X = X.reshape(right.shape)
     B = B.at[:k, at].set(X[:, : len(at)])
-    return B, pi1.at[:k].set(X[:, -1]) if constraints.free("pi1") else pi1
+    return B, pi1.at[:k].set(X[:, -1]) if joint else pi1
+
+
+def lasso_solve(H: Array, right: Array, mean: Any, weight: Any, X: Array) -> Array:
+    """Return the minimiser of ½ x'Hx - right'x + Σ weight |x - mean|, from X, by accelerated proximal steps.
+
+    The steps are those of H scaled to a unit diagonal, and the momentum is dropped where it points uphill.
+    """
+    mean, weight, b = (jnp.asarray(x).ravel() for x in (mean, weight, right))
+    scale = jnp.diagonal(H)
+    root = jnp.sqrt(scale)
+    step = 1 / (scale * jnp.linalg.eigvalsh(H / (root[:, None] * root))[-1])
+
+    def prox(x):
+        x = x - step * (H @ x - b) - mean
+        return mean + jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * weight, 0.0)
+
+    def body(state):
+        x, y, t, n, _ = state
+        new = prox(y)
+        uphill = jnp.sum((y - new) / step * (new - x)) > 0
+        t = jnp.where(uphill, 1.0, t)
+        t_next = 0.5 * (1 + jnp.sqrt(1 + 4 * t**2))
+        y = new + jnp.where(uphill, 0.0, (t - 1) / t_next) * (new - x)
+        return new, y, t_next, n + 1, jnp.abs((new - prox(new)) * root).max()
+
+    def unfinished(state):
+        *_, n, residual = state
+        return (residual > 1e-10 * jnp.abs(b / root).max()) & (n < 10_000)
+
+    x = X.ravel()
+    start = x, x, jnp.ones((), H.dtype), jnp.asarray(0), jnp.asarray(jnp.inf, H.dtype)
+    return lax.while_loop(unfinished, body, start)[0].reshape(X.shape)
 
 
 def loadings(

@@ -12,7 +12,7 @@ from ...models import Cohort, Prior, default_priors
 from ...models.conjugate import VarianceGuess
 from ...models.covariance_site import BlockInverseWishart
 from ...models.priors import embedded
-from ...models.priors.distribution import NormalWithZeros
+from ...models.priors.distribution import WithZeros
 from ..constraints import COVARIANCES
 from ..identifiability import Identifiability, identifiability_report
 from ..result import FitResult
@@ -144,11 +144,11 @@ def _with_zeros(name: str, prior: Any, fit: FitResult) -> Any:
     if not zero.any():
         return prior
     base = getattr(prior, "base_dist", prior)
-    if not isinstance(base, dist.Normal):
+    if not isinstance(base, dist.Normal | dist.Laplace):
         raise ValueError(
-            f"priors[{name!r}] is a {type(base).__name__}, and {fit.constraints} is kept; give numpyro's Normal"
+            f"priors[{name!r}] is a {type(base).__name__}, and {fit.constraints} is kept; give Normal or Laplace"
         )
-    return NormalWithZeros(base.loc, base.scale, zero)
+    return WithZeros(base, zero)
 
 
 def _as_fitted(fit: FitResult) -> dict[str, Any]:

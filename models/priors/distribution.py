@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.distributions import Distribution, Normal, biject_to, constraints, transforms
+from numpyro.distributions import Distribution, biject_to, constraints, transforms
 from numpyro.util import not_jax_tracer
 
 from .base import Penalty
@@ -44,14 +44,17 @@ class PriorDistribution(Distribution):
         return self.prior.sample(key, self.event_shape[-1], sample_shape)
 
 
-class NormalWithZeros(Distribution):
-    """Independent normal entries of a matrix, and zeros where `zero` is true: NUTS moves the others only."""
+class WithZeros(Distribution):
+    """Independent entries of a matrix, and zeros where `zero` is true: NUTS moves the others only.
 
-    pytree_data_fields = ("loc", "scale", "_support")
+    `each` is the distribution of the entries, as a batch of scalars.
+    """
 
-    def __init__(self, loc, scale, zero, *, validate_args: bool | None = None):
+    pytree_data_fields = ("each", "_support")
+
+    def __init__(self, each, zero, *, validate_args: bool | None = None):
         zero = np.asarray(zero, bool)
-        self.loc, self.scale = (jnp.broadcast_to(jnp.asarray(x), zero.shape) for x in (loc, scale))
+        self.each = each.expand(zero.shape)
         self._support = FixedPattern(np.where(zero, 0.0, np.nan))
         super().__init__((), zero.shape, validate_args=validate_args)
 
@@ -62,17 +65,15 @@ class NormalWithZeros(Distribution):
 
     def _learned(self) -> Any:
         pattern: Any = self._support
-        return np.isin(np.arange(self.loc.size), pattern.index).reshape(self.loc.shape)
+        return np.isin(np.arange(np.prod(pattern.shape)), pattern.index).reshape(pattern.shape)
 
     def log_prob(self, value, intermediates=None) -> Array:
         """Return the log density of the entries that are not zero."""
-        each = Normal(self.loc, self.scale).log_prob(value)
-        return jnp.where(self._learned(), each, 0.0).sum((-2, -1))
+        return jnp.where(self._learned(), self.each.log_prob(value), 0.0).sum((-2, -1))
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw matrices, sample_shape + their shape."""
-        drawn = Normal(self.loc, self.scale).sample(key, sample_shape)
-        return jnp.where(self._learned(), drawn, 0.0)
+        return jnp.where(self._learned(), self.each.sample(key, sample_shape), 0.0)
 
 
 class FixedPattern(constraints.Constraint):

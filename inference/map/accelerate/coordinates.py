@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ....models import ExpectedStatistics, LDSParams, Penalty, Piece, fisher_score
-from ....models.conjugate import Conjugate
+from ....models.conjugate import Conjugate, Lasso
 from ...constraints import Constraints
 from ..mstep import Floors
 
@@ -32,6 +32,14 @@ class Chart(NamedTuple):
     factors: dict[str, np.ndarray]
     floors: dict[str, np.ndarray]
     counts: dict[str, float]  # how many terms each covariance is the mean of
+    signs: np.ndarray | None = (
+        None  # of B about the mean of its Laplace prior, 0 for an entry that stays there
+    )
+
+    @property
+    def lasso(self) -> Any:
+        """The Laplace prior of B, where there is one."""
+        return self.priors.terms["B"]
 
     def point(self, x: np.ndarray) -> "Point":
         """Return the point at coordinates x."""
@@ -49,6 +57,10 @@ class Chart(NamedTuple):
         down["A"][:k, :k] += by_A
         for name, g in self.priors.gradient(point.params).items():
             down[name] = down[name] - g
+        if self.signs is not None:  # at its mean, too, the slope is that of the orthant
+            k = len(self.signs)
+            there = point.params.B[:k] == self.lasso.mean[:k]
+            down["B"][:k] += np.where(there, self.lasso.weight[:k] * self.signs, 0.0)
         value = penalty - self.priors.kernel(point.params) - float(stats.log_likelihood)
         g = [_pull(self, name, point, down[name]) for name in self.moving]
         return value, np.concatenate(g)
@@ -81,6 +93,13 @@ class Chart(NamedTuple):
                 there = np.zeros_like(self.scales[name])
                 there[:, self.constraints.columns(name, self.origin.n_inputs)] = np.inf
                 low[name], high[name] = -there.ravel(), there.ravel()
+        if "B" in x:
+            x["B"] = (self.constraints.moving(self.origin).B * self.scales["B"]).ravel()
+            if self.signs is not None:  # the orthant about the mean of a Laplace prior
+                centre = (self.lasso.mean[: len(self.signs)] * self.scales["B"]).ravel()
+                signs = self.signs.ravel()
+                low["B"] = np.where(signs >= 0, np.maximum(low["B"], centre), low["B"])
+                high["B"] = np.where(signs <= 0, np.minimum(high["B"], centre), high["B"])
         x, low, high = (np.concatenate(list(part.values())) for part in (x, low, high))
         return x, low, high
 
@@ -146,7 +165,24 @@ def chart_at(
         factors={n: L for n, (_, L) in parts.items()} | {"pi1": np.linalg.cholesky(params.V1)},
         floors={name: base for name, (base, _) in parts.items()},
         counts={name: float(n) for name, n in counts.items()},
+        signs=_signs_of_B(params, stats, priors, k),
     )
+
+
+def _signs_of_B(
+    params: LDSParams, stats: ExpectedStatistics, priors: Conjugate, k: int
+) -> np.ndarray | None:
+    """Return the orthant of B (k, p) in which a Laplace prior is smooth; None without one.
+
+    An entry at the mean goes where the likelihood draws it more than the prior holds it back, or stays.
+    """
+    term = priors.terms.get("B")
+    if not isinstance(term, Lasso):
+        return None
+    away = params.B[:k] - np.asarray(term.mean)[:k]
+    pull = fisher_score(params, stats).B[:k]
+    free = np.where(np.abs(pull) > np.asarray(term.weight)[:k], np.sign(pull), 0.0)
+    return np.where(away != 0, np.sign(away), free)
 
 
 def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -156,7 +192,7 @@ def _at(chart: Chart, name: str, x: np.ndarray) -> tuple[np.ndarray, Any]:
         scale, new = chart.scales[name], now.copy()
         rows, columns = scale.shape
         at = x.reshape(scale.shape) / scale
-        new[:rows, :columns] = at if name == "A" else new[:rows, :columns] + at
+        new[:rows, :columns] = at if name in ("A", "B") else new[:rows, :columns] + at
         return new, None
     if name == "pi1":
         return now + chart.factors[name] @ x / np.sqrt(chart.counts["V1"]), None

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import oracles
 import pytest
 from oracles import Shape, random_params, random_problem
@@ -204,3 +205,27 @@ def test_files_keep_a_fit_with_inputs(tmp_path):
     assert found.constraints == fit.constraints
     for x, y in zip(found.params, fit.params, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("constraints", [Constraints.levels(), Constraints.levels(own=True)])
+def test_a_laplace_prior_on_B_has_exact_zeros(constraints, tmp_path):
+    """By the score of the dense Gaussian at the end: β sign(B) where B is not 0, and within β where it is."""
+    beta = 12.0
+    priors = {"B": dist.Laplace(jnp.zeros((2, 2)), 1 / beta).to_event(2)}
+    if constraints.own_levels:
+        priors = {"B": dist.Laplace(jnp.zeros((4, 2)), 1 / beta).to_event(2)}
+    _, cohort = simulated(gaps=0.1)
+    options = {"constraints": constraints, "priors": priors, "tol": 1e-6}
+    fit = fit_em(cohort, 2, max_iter=500, **options)
+    assert fit.converged and np.diff(fit.objective).min() > -1e-7
+    assert fit.steps["quasi-newton"] > 0
+    B = np.asarray(fit.params.B)[:2]
+    score = fisher_score(fit.params, oracles.statistics(fit.params, cohort)).B[:2]
+    assert (B == 0).sum() >= 1 and B[0, 0] > 0.5
+    np.testing.assert_allclose(score[B != 0], beta * np.sign(B[B != 0]), atol=0.02)
+    assert np.abs(score[B == 0]).max() <= beta + 0.02
+    plain = fit_em(cohort, 2, accelerate=False, max_iter=30, init=fit.params, **options)
+    assert plain.objective[-1] < fit.objective[-1] + 1e-4
+    found = load_fit(save_fit(tmp_path / "fit.json", fit)).priors["B"]
+    np.testing.assert_allclose(found.base_dist.scale, 1 / beta)
+    assert isinstance(found.base_dist, dist.Laplace)
