@@ -22,6 +22,7 @@ from ..inference.posterior.chains import raw_key, run_chains
 from ..inference.posterior.kernel import Settings
 from ..inference.posterior.target import Free, Target, moving, prior_model
 from ..models import LDSParams, Prior, prepare, simulate
+from ..models.inputs import refuse_inputs
 
 
 class Calibration(NamedTuple):
@@ -94,6 +95,7 @@ def calibrate(
 
     Every free parameter but A needs a prior in `priors`, one that does not depend on the data.
     """
+    refuse_inputs(params, "calibrate")
     missing = [name for name in free if name != "A" and name not in (priors or {})]
     if missing:
         raise ValueError(f"{missing[0]} is free and has no prior in priors")

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..inference import fit_map, hidden_candidates, level_candidates, select
 from ..models import Cohort, forecast, kalman_filter
+from ..models.inputs import refuse_inputs
 from .panel_layouts import as_cohort, like_panel
 
 try:
@@ -75,6 +76,7 @@ class SparseLDS:
     def fit(self, X: Any, y: Any = None) -> "SparseLDS":
         """Fit a panel, and return it; `y` is not used."""
         cohort = as_cohort(X).standardize()
+        refuse_inputs(cohort, "SparseLDS")
         own = (self.own_levels,)
         if self.n_states is None:
             wanted = level_candidates(cohort, self.pull, own, (True,))

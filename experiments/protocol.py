@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from ..models import Cohort, LDSParams, kalman_filter
+from ..models.inputs import refuse_inputs
 from .baselines import channel_mean, last_value, var1_forecaster
 from .tasks import Forecaster, Tasks, every_task, make_tasks, matrix_powers
 
@@ -53,6 +54,7 @@ def evaluate(
 
     `test` is standardised (see `Cohort.standardize_like`). Channels without a value at step φ do not count.
     """
+    refuse_inputs(test, "evaluate")
     amae, units, by_patient = [], [], np.zeros((2, len(test)))
     for r in range(repetitions):
         tasks = make_tasks(test, 1000 * seed + r, n_pairs)

@@ -15,7 +15,7 @@ from ..inference import Constraints, FitResult, Stop
 from ..inference.posterior import arviz_compat as az
 from ..models import LDSParams, Prior, check_params, conjugate
 from ..models.files import read_json, write_whole
-from ..models.params import check_array_shapes, host_arrays
+from ..models.params import PARAMETERS, check_array_shapes, host_arrays
 from ..models.priors import as_penalty
 
 _PLAIN = ("reason", "kkt_residual", "log_likelihood", "steps")
@@ -29,7 +29,7 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
         "params": {k: np.asarray(v).tolist() for k, v in fit.params._asdict().items()},
         "prior": fit.prior.to_dict(),
         "priors": conjugate.to_dict(fit.priors),
-        "constraints": asdict(fit.constraints),
+        "constraints": _described(fit.constraints),
         "stop": fit.stop.name,
         **{name: getattr(fit, name) for name in _PLAIN},
         "warnings": list(fit.warnings),
@@ -37,6 +37,12 @@ def save_fit(path: str | os.PathLike, fit: FitResult) -> Path:
         "restarts": np.asarray(fit.restarts).tolist(),
     }
     return write_whole(path, json.dumps(content, indent=1))
+
+
+def _described(constraints: Constraints) -> dict[str, Any]:
+    """Return constraints as a dictionary; files of models without inputs are as they were before there were any."""
+    found = asdict(constraints)
+    return found if found["absent"] else {k: v for k, v in found.items() if k != "absent"}
 
 
 def load_fit(path: str | os.PathLike) -> FitResult:
@@ -52,9 +58,8 @@ def load_fit(path: str | os.PathLike) -> FitResult:
         if other:
             raise ValueError(f"it has unknown fields {sorted(other)}")
         known = {field.name for field in fields(Constraints)}
-        if (
-            not known - {"own_levels"} <= found["constraints"].keys() <= known
-        ):  # 0.2 had no own_levels
+        needed = known - {"own_levels", "absent"}  # 0.2 had no own_levels
+        if not needed <= found["constraints"].keys() <= known:
             raise ValueError(f"constraints has {sorted(found['constraints'])}")
         fit = FitResult(
             params=_checked_params(found["params"]),
@@ -83,7 +88,7 @@ def _vector(found: dict[str, Any], name: str) -> np.ndarray:
 
 def _checked_params(found: dict[str, Any]) -> LDSParams:
     """Return the parameters as they are in the file; raise unless they are those of an LDS."""
-    if found.keys() != set(LDSParams._fields):
+    if found.keys() not in (set(LDSParams._fields), set(PARAMETERS)):
         raise ValueError(f"params has {sorted(found)}")
     arrays = host_arrays(found, "params")
     check_array_shapes(arrays, "params")
@@ -104,6 +109,9 @@ def _check(fit: FitResult) -> None:
     k = fit.n_states
     if k < 1:
         raise ValueError(f"it has {fit.params.n_states} states, and own levels for all of them")
+    of_inputs = {*fit.constraints.hold, *(name for name, _ in fit.constraints.absent)} & {"B", "D"}
+    if of_inputs and not fit.params.n_inputs:
+        raise ValueError(f"its constraints name {sorted(of_inputs)}, and it has no inputs")
     fit.prior.log_prob(fit.moving.A)  # raises for a β of another size
     if fit.zeros.shape != (k, k):
         raise ValueError(f"its prior is not one on {k} states")

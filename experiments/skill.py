@@ -8,6 +8,7 @@ from scipy.stats import ttest_1samp
 
 from ..inference import Selection, forecast_errors
 from ..models import Cohort
+from ..models.inputs import refuse_inputs
 from .baselines import channel_mean, last_value, local_level, var1_forecaster
 from .protocol import exact_errors
 
@@ -72,6 +73,7 @@ def skill(cohort: Cohort, chosen: Selection) -> Skill:
     The error of a patient is that of the structure and β that scores of the other folds would have chosen. Centre and
     scale are those of the whole cohort for the model and for all baselines alike.
     """
+    refuse_inputs(cohort, "skill")
     N, fold = len(cohort), chosen.held_out.fold
     found = {MODEL: chosen.held_out.error[chosen.honest_rows(), np.arange(N)]}
     found |= {name: np.full(N, np.nan) for name in NAMES}

@@ -18,7 +18,8 @@ def relabelling(
     two states apart.
     """
     held = {k: np.asarray(v, float) for k, v in params._asdict().items() if k not in free}
-    if prior == "none" or held.keys() & {"A", "C"} or np.any(held.get("pi1", 0.0)):
+    driven = any(np.any(held.get(name, 0.0)) for name in ("pi1", "B"))
+    if prior == "none" or held.keys() & {"A", "C"} or driven:
         return "none"
     covariances = [held[k] for k in ("Q", "V1") if k in held]
     if any(np.any(S != np.diag(np.diagonal(S))) for S in covariances):

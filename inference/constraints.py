@@ -22,7 +22,9 @@ from ..models import (
     with_own_levels,
 )
 from ..models.basis import derivative
+from ..models.inputs import INTERCEPT
 from ..models.linalg import least_correlation
+from ..models.params import PARAMETERS
 from .covariances import DIAGONAL, FULL, UNIT_DIAGONAL, Full, Split
 
 COVARIANCES = ("Q", "R", "V1")
@@ -40,6 +42,7 @@ class Constraints:
     - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
     - `Q="unit diagonal"` and `Q="identity"` fix the scales of the states, which the penalty on A depends on.
     - `C="identity"` makes each state the level of a channel.
+    - `absent` names columns of B or D that are not there, as ("B", 0) for the first input: zeros, and not learned.
     - `own_levels` adds a state for each channel that never changes, a level of the sequence's own (see
       models/own_levels.py). The number of states of a fit is that of the states that move; these come first.
 
@@ -54,9 +57,14 @@ class Constraints:
     Q: str = "free"
     C: str = "free"
     own_levels: bool = False
+    absent: Sequence[tuple[str, int]] = ()
 
     def __post_init__(self):
-        for argument, known in (("hold", LDSParams._fields), ("diagonal", COVARIANCES)):
+        absent = tuple(sorted({(str(name), int(j)) for name, j in self.absent}))
+        if any(name not in ("B", "D") or j < 0 for name, j in absent):
+            raise ValueError(f"absent is {self.absent!r}; give columns of B or D, as ('B', 0)")
+        object.__setattr__(self, "absent", absent)
+        for argument, known in (("hold", PARAMETERS), ("diagonal", COVARIANCES)):
             names = getattr(self, argument)
             try:
                 names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))
@@ -107,6 +115,7 @@ class Constraints:
         parts += [f"{name} diagonal" for name in self.diagonal]
         parts += ["Q of unit diagonal"] if self.Q == "unit diagonal" else []
         parts += ["own levels of the sequences"] if self.own_levels else []
+        parts += [f"column {j} of {name} zero" for name, j in self.absent]
         return ", ".join(parts) or "nothing held"
 
     # ---- numbers and M-steps
@@ -131,16 +140,31 @@ class Constraints:
     def sizes(self, params: LDSParams) -> dict[str, int]:
         """Return the number of coordinates of each parameter; all entries of the A of moving states count."""
         k, l, d = self.n_moving(params), params.n_states, params.n_channels
-        size = {"A": k * k, "C": d * k, "pi1": l}
+        size = {
+            "A": k * k,
+            "C": d * k,
+            "pi1": l,
+            "B": k * params.n_inputs,
+            "D": d * params.n_inputs,
+        }
         return size | {
             name: self.covariance(name, params).size(d if name == "R" else l)
             for name in COVARIANCES
         }
 
+    def columns(self, name: str, n_inputs: int) -> list[int]:
+        """Return the columns of B or D that are there: which inputs act on states, or on channels."""
+        return [j for j in range(n_inputs) if (name, j) not in self.absent]
+
     def n_parameters(self, params: LDSParams) -> int:
         """Return how many free parameters a model has besides A."""
         k, l, d = self.n_moving(params), params.n_states, params.n_channels
         size = {"C": d * k, "pi1": l}
+        if params.n_inputs:
+            size |= {
+                "B": k * len(self.columns("B", params.n_inputs)),
+                "D": d * len(self.columns("D", params.n_inputs)),
+            }
         size |= {
             name: self.covariance(name, params).n_parameters(d if name == "R" else l)
             for name in COVARIANCES
@@ -163,6 +187,20 @@ class Constraints:
             raise ValueError(
                 f"n_states is {n_states}; with a state for each channel (C = I) it must be {cohort.n_channels}"
             )
+        for name in {"B", "D"} & {*self.hold} if not cohort.n_inputs else ():
+            raise ValueError(f"hold names {name!r}, and the cohort has no inputs")
+        for name, j in self.absent:
+            if j >= cohort.n_inputs:
+                raise ValueError(f"absent names column {j} of {name}, of {cohort.n_inputs} inputs")
+
+    def with_intercept_of(self, cohort: Cohort) -> "Constraints":
+        """Return the constraints with the column of B or D left out that the cohort's intercept does not act on."""
+        where = cohort.labels.intercept
+        other = {"emission": "B", "state": "D"}.get(where)
+        if other is None:
+            return self
+        j = cohort.inputs.index(INTERCEPT)
+        return replace(self, absent=(*self.absent, (other, j)))
 
     def first_guess(self, cohort: Cohort) -> LDSParams | None:
         """Return the start that the constraints themselves give, or None if a start is to be guessed from the data."""
@@ -191,8 +229,15 @@ class Constraints:
             k = core.n_states
             core = with_own_levels(core, params.pi1[k:], params.V1[k:, k:])
             core = LDSParams(*(jnp.asarray(x, dtype) for x in core))
-        diagonals = {k: jnp.diag(jnp.diagonal(getattr(core, k))) for k in self.diagonal}
-        return core._replace(**diagonals)
+        changed = {k: jnp.diag(jnp.diagonal(getattr(core, k))) for k in self.diagonal}
+        for name in sorted({name for name, _ in self.absent}):
+            there = (
+                jnp.zeros(params.n_inputs, dtype)
+                .at[jnp.array(self.columns(name, params.n_inputs))]
+                .set(1)
+            )
+            changed[name] = jnp.asarray(getattr(core, name)) * there
+        return core._replace(**changed)
 
     def extended(self, core: LDSParams, cohort: Cohort) -> LDSParams:
         """Return a start for the moving states, with a start for the sequences' own levels added if there are any.
@@ -241,7 +286,7 @@ class Constraints:
     @property
     def basis_changes(self) -> Changes:
         """The changes z → Wz that keep all constraints: any W, orthogonal ones (Q = I alone is asked for), or none."""
-        bound = {*self.hold} - {"R"} or {*self.diagonal} - {"R"} or self.C == "identity"
+        bound = {*self.hold} - {"R", "D"} or {*self.diagonal} - {"R"} or self.C == "identity"
         if bound or self.Q == "unit diagonal":
             return "none"
         return "orthogonal" if self.Q == "identity" else "any"
@@ -256,7 +301,7 @@ class Constraints:
             yield np.asarray(along.C)[:, k:]
             yield np.asarray(along.Q)[fixed] / np.abs(params.Q).max()
             yield np.asarray(along.V1)[:k, k:] / np.abs(params.V1).max()
-        for name in LDSParams._fields:
+        for name in params._fields:
             size = np.abs(getattr(params, name)).max()
             change = np.asarray(getattr(along, name)) / (size if size > 0 else 1.0)
             if name in self.held:

@@ -26,18 +26,18 @@ def is_stable(A) -> jax.Array:
 def change_basis(params: LDSParams, W) -> LDSParams:
     """Return the same distribution over y in the states Wz, for an invertible W (l, l).
 
-    A → WAW⁻¹,  C → CW⁻¹,  Q → WQW',  pi1 → W pi1,  V1 → WV1W'.
+    A → WAW⁻¹,  C → CW⁻¹,  Q → WQW',  pi1 → W pi1,  V1 → WV1W',  B → WB.
 
     >>> params = LDSParams(np.diag([0.5, 1.0]), *(np.eye(2) for _ in range(3)), np.zeros(2), np.eye(2))
     >>> np.asarray(change_basis(params, np.array([[1.0, 1.0], [0.0, 1.0]])).A).tolist()
     [[0.5, 0.5], [0.0, 1.0]]
     """
-    return moved(LDSParams(*map(jnp.asarray, params)), jnp.asarray(W), jnp)
+    return moved(jax.tree.map(jnp.asarray, params), jnp.asarray(W), jnp)
 
 
 def moved(params: LDSParams, W: Any, xp: Any = np) -> LDSParams:
     """Return the parameters in the states Wz, in numpy or jax.numpy, for one W or for stacks (..., l, l)."""
-    A, C, Q, R, pi1, V1 = params
+    A, C, Q, R, pi1, V1, B, D = params.eight
     Wt = W.swapaxes(-1, -2)
 
     def right_divide(X):  # X W⁻¹
@@ -50,6 +50,8 @@ def moved(params: LDSParams, W: Any, xp: Any = np) -> LDSParams:
         R=R,
         pi1=(W @ pi1[..., None])[..., 0],
         V1=sym_last(W @ V1 @ Wt),
+        B=None if B is None else W @ B,
+        D=D,
     )
 
 
@@ -67,7 +69,7 @@ def canonical_scaling(params: LDSParams) -> LDSParams:
 
     A's entries are only moved and flipped, so zeros stay exact. A second call changes nothing.
     """
-    A, C, Q, R, pi1, V1 = map(jnp.asarray, params)
+    A, C, Q, R, pi1, V1, B, D = jax.tree.map(jnp.asarray, params).eight
     l, eps = A.shape[0], jnp.finfo(Q.dtype).eps
 
     mean = jnp.trace(Q) / l
@@ -94,6 +96,8 @@ def canonical_scaling(params: LDSParams) -> LDSParams:
         R=R,
         pi1=_plain_zeros(pi1[order] * sign),
         V1=_plain_zeros(V1[order][:, order] * signs),
+        B=None if B is None else _plain_zeros(c * B[order] * sign[:, None]),
+        D=D,
     )
 
 
@@ -102,12 +106,13 @@ def whitened(params: LDSParams, F: np.ndarray) -> LDSParams:
 
     By triangular solves in numpy, which are more accurate than `moved` with an inverse of F.
     """
-    A, C, Q, R, pi1, V1 = params
+    A, C, Q, R, pi1, V1, B, D = params.eight
 
     def solve(X):
         return linalg.solve_triangular(F, X, lower=True)
 
-    return LDSParams(solve(A @ F), C @ F, solve(solve(Q).T).T, R, solve(pi1), solve(solve(V1).T).T)
+    noises = solve(solve(Q).T).T, R, solve(pi1), solve(solve(V1).T).T
+    return LDSParams(solve(A @ F), C @ F, *noises, None if B is None else solve(B), D)
 
 
 def unit_noise(params: LDSParams) -> LDSParams:
@@ -122,5 +127,7 @@ def _plain_zeros(X):
 
 def derivative(params: LDSParams, X: np.ndarray) -> LDSParams:
     """Return the derivative of every parameter along W = exp(tX) at t = 0, for a generator X (l, l)."""
-    A, C, Q, R, pi1, V1 = params
-    return LDSParams(X @ A - A @ X, -C @ X, X @ Q + Q @ X.T, 0 * R, X @ pi1, X @ V1 + V1 @ X.T)
+    A, C, Q, R, pi1, V1, B, D = params.eight
+    noises = X @ Q + Q @ X.T, 0 * R, X @ pi1, X @ V1 + V1 @ X.T
+    inputs = (None, None) if B is None else (X @ B, 0 * D)
+    return LDSParams(X @ A - A @ X, -C @ X, *noises, *inputs)

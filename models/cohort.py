@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .frames import floats, read_long, wide_to_long
+from .inputs import ACTS_ON, INTERCEPT, Inputs, after_last_value, read_inputs, steps_ahead
 from .labels import Labels, checked_ids, make_labels, name_cell
 from .units import channels_to_log, cov_in_units, in_units, is_logged, log_values, unscaled
 
@@ -25,10 +26,25 @@ class Cohort:
     lengths: np.ndarray  # (N,) int32
     complete: bool  # no cell is missing within any sequence's own length
     labels: Labels
+    u: np.ndarray | None = None  # (N, T, p) inputs, 0.0 beyond a sequence's length
+    ahead: np.ndarray | None = None  # (N, H, p) inputs of the steps after a sequence's end, or NaN
 
     @classmethod
-    def from_sequences(cls, sequences: Iterable, *, ids=None, channels=None) -> "Cohort":
+    def from_sequences(
+        cls,
+        sequences: Iterable,
+        *,
+        ids=None,
+        channels=None,
+        inputs: Iterable | None = None,
+        input_names=None,
+        fill_inputs: str | None = None,
+    ) -> "Cohort":
         """Build a cohort from (T_n, d) arrays, NaN for missing. Default ids are 0, 1, …; channels y0, y1, …
+
+        `inputs` are known values u_t that act on states or channels, an array (T_n, p) for each sequence, named u0,
+        u1, … by default. They must be complete: `fill_inputs` is "forward" (a gap has the last value before it) or
+        "zero" where they are not. Arrays of more than T_n steps go on into the future, for forecasts.
 
         >>> Cohort.from_sequences([[[33.1, 30.2], [33.4, float("nan")]], [[32.0, 29.5]]], channels=["MCHC", "MCH"])
         Cohort(2 sequences, 2 channels, lengths 1–2, 16.7% of cells missing)
@@ -54,14 +70,28 @@ class Cohort:
         lengths = np.array([len(x) for x in arrays])
         values = np.full((len(arrays), lengths.max(), len(labels.channels)), np.nan)
         values[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(arrays)
-        return _build(values, lengths, labels)
+        found = None
+        if inputs is not None:
+            found = read_inputs(list(inputs), lengths, ids, input_names, fill_inputs)
+        return _build(values, lengths, labels, found)
 
     @classmethod
-    def from_array(cls, y, *, lengths=None, ids=None, channels=None) -> "Cohort":
+    def from_array(
+        cls,
+        y,
+        *,
+        lengths=None,
+        ids=None,
+        channels=None,
+        inputs=None,
+        input_names=None,
+        fill_inputs: str | None = None,
+    ) -> "Cohort":
         """Build a cohort from one (N, T, d) array, NaN for missing.
 
         Without `lengths` every sequence has length T, and NaNs at its end are missing steps. With
-        `lengths`, values beyond them are ignored.
+        `lengths`, values beyond them are ignored. `inputs` are (N, T or more, p), see `from_sequences`: past a
+        sequence's length they are of the future, and NaN where they are not known.
         """
         shape = np.shape(y)
         if len(shape) != 3:
@@ -70,20 +100,48 @@ class Cohort:
         lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
         if lengths.shape != shape[:1] or lengths.dtype.kind not in "iu":
             raise ValueError(f"lengths is {lengths}; give {shape[0]} integers, one a sequence")
-        return _build(floats(y, lambda at: name_cell(labels, *at)), lengths, labels)
+        values, found = floats(y, lambda at: name_cell(labels, *at)), None
+        if inputs is not None:
+            _check_lengths(lengths, shape[1], labels)
+            each = [_without_end(x, T_n) for x, T_n in zip(inputs, lengths, strict=False)]
+            found = read_inputs(each, lengths, labels.ids, input_names, fill_inputs)
+        return _build(values, lengths, labels, found)
 
     @classmethod
     def from_wide(
-        cls, frame: pd.DataFrame, *, id="id", time="time", channels=None, step=None
+        cls,
+        frame: pd.DataFrame,
+        *,
+        id="id",
+        time="time",
+        channels=None,
+        step=None,
+        inputs=(),
+        fill_inputs: str | None = None,
     ) -> "Cohort":
         """Build a cohort from a DataFrame with a row for each (id, time) and a column for each channel.
 
         `channels` are the columns to take, by default all others. Integer times count steps. Real
         times and dates need `step`, a number or a duration such as "8h", and must lie on that grid
-        from the sequence's first time on. Steps without a row are missing.
+        from the sequence's first time on. Steps without a row are missing. `inputs` are columns too: rows after a
+        sequence's last value have inputs of the future. See `from_sequences` for `fill_inputs`.
         """
-        table, names = wide_to_long(frame, id, time, channels)
-        return cls.from_long(table, id=id, time=time, **names, step=step)
+        inputs = _listed(inputs)
+        if channels is None and inputs:
+            channels = [c for c in frame if c not in (id, time, *inputs)]
+        columns = None if channels is None else [*channels, *inputs]
+        table, names = wide_to_long(frame, id, time, columns)
+        chosen = None if not inputs else channels
+        return cls.from_long(
+            table,
+            id=id,
+            time=time,
+            **names,
+            channels=chosen,
+            step=step,
+            inputs=inputs,
+            fill_inputs=fill_inputs,
+        )
 
     @classmethod
     def from_long(
@@ -96,16 +154,47 @@ class Cohort:
         value="value",
         channels=None,
         step=None,
+        inputs=(),
+        fill_inputs: str | None = None,
     ) -> "Cohort":
         """Build a cohort from a DataFrame with a row for each (id, time, channel); times as in `from_wide`.
 
         Channels come in order of appearance. `channels` selects and orders them; a sequence without
-        a row in any of them is left out.
+        a row in any of them is left out. `inputs` names those of the channel column that are inputs, see `from_wide`.
         """
-        found = read_long(frame, id, time, channel, value, channels, step)
-        ids = checked_ids(found.ids, len(found.ids))
-        labels = make_labels(ids, found.channels, len(found.channels), found.starts, found.step)
-        return _build(found.values, found.lengths, labels)
+        inputs = _listed(inputs)
+        if inputs and channels is None and channel in frame:
+            channels = [c for c in map(str, frame[channel].unique()) if c not in inputs]
+        wanted = None if channels is None else [*channels, *inputs]
+        found = read_long(frame, id, time, channel, value, wanted, step)
+        ids, d = checked_ids(found.ids, len(found.ids)), len(found.channels) - len(inputs)
+        labels = make_labels(ids, found.channels[:d], d, found.starts, found.step)
+        if not inputs:
+            return _build(found.values, found.lengths, labels)
+        values, u = found.values[..., :d], found.values[..., d:]
+        lengths = after_last_value(values, found.lengths)
+        each = [x[:n] for x, n in zip(u, found.lengths, strict=True)]
+        return _build(values, lengths, labels, read_inputs(each, lengths, ids, inputs, fill_inputs))
+
+    def with_intercept(self, acts_on: str = "emission") -> "Cohort":
+        """Return the cohort with one more input, named "intercept", that is 1 at every step, also of the future.
+
+        A fit then has a level for each channel (`acts_on="emission"`, a column of D), so that data need not be
+        standardised, or a drift for each state ("state", a column of B). With "both" they are not told apart: states
+        may be moved by any constant, z → z + c.
+        """
+        if acts_on not in ACTS_ON:
+            raise ValueError(f"acts_on is {acts_on!r}; it must be one of {', '.join(ACTS_ON)}")
+        if INTERCEPT in self.inputs:
+            return replace(self, labels=replace(self.labels, intercept=acts_on))
+        one = np.arange(self.n_steps) < np.asarray(self.lengths)[:, None]
+        one = one[..., None].astype(float)
+        u = one if self.u is None else np.concatenate([self.u, one], axis=2)
+        ahead = self.ahead
+        if ahead is not None:
+            ahead = _frozen(np.pad(ahead, [(0, 0), (0, 0), (0, 1)], constant_values=1.0))
+        labels = replace(self.labels, inputs=(*self.inputs, INTERCEPT), intercept=acts_on)
+        return replace(self, u=_frozen(u), ahead=ahead, labels=labels)
 
     @property
     def n_sequences(self) -> int:
@@ -128,6 +217,16 @@ class Cohort:
         return self.mask.sum()
 
     @property
+    def n_inputs(self) -> int:
+        """The number p of inputs, 0 without any."""
+        return 0 if self.u is None else self.u.shape[2]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The name of every input."""
+        return self.labels.inputs
+
+    @property
     def ids(self) -> tuple:
         """The id of every sequence."""
         return self.labels.ids
@@ -143,6 +242,8 @@ class Cohort:
     def __repr__(self) -> str:
         n, d = len(self.ids), len(self.channels)
         text = f"Cohort({n} sequence{'s' * (n > 1)}, {d} channel{'s' * (d > 1)}"
+        p = len(self.inputs)
+        text += f", {p} input{'s' * (p > 1)}" * (p > 0)
         try:  # in a traceback the leaves may be tracers, or other objects
             lengths, mask = np.asarray(self.lengths, int), np.asarray(self.mask, bool)
             low, high, share = lengths.min(), lengths.max(), 1 - mask.sum() / (lengths.sum() * d)
@@ -160,6 +261,10 @@ class Cohort:
     def sequences(self) -> list[np.ndarray]:
         """Return all sequences, arrays (T_n, d), NaN where missing."""
         return [self.sequence(i) for i in range(len(self))]
+
+    def inputs_ahead(self, n_steps: int, xp: Any = np) -> Any:
+        """Return the inputs of T + n_steps steps, (N, T + n_steps, p): NaN past a sequence's end where not known."""
+        return steps_ahead(self.inputs, self.u, self.ahead, self.lengths, n_steps, xp)
 
     def values_at(self, sequence: Any, step: Any) -> np.ndarray:
         """Return the values (..., d) at given steps, counted from 0; NaN where missing or past a sequence's end."""
@@ -180,7 +285,12 @@ class Cohort:
         ids = checked_ids([self.ids[i] for i in chosen], len(chosen))
         starts = self.labels.starts and tuple(self.labels.starts[i] for i in chosen)
         values = np.where(self.mask[chosen], self.y[chosen], np.nan)
-        return _build(values, self.lengths[chosen], replace(self.labels, ids=ids, starts=starts))
+        labels, lengths = replace(self.labels, ids=ids, starts=starts), self.lengths[chosen]
+        inputs = None
+        if self.u is not None:
+            ahead = None if self.ahead is None else self.ahead[chosen]
+            inputs = Inputs(self.inputs, self.u[chosen, : lengths.max()], ahead)
+        return _build(values, lengths, labels, inputs)
 
     def log(self, channels: Iterable[str] | None = None) -> "Cohort":
         """Return the cohort with natural logarithms stored of the named channels, by default of all.
@@ -231,20 +341,28 @@ class Cohort:
         return cov_in_units(self.labels, cov)
 
     def to_dataframe(self, units: bool = True, *, id="id", time="time") -> pd.DataFrame:
-        """Return a table with one row for each step, NaN where missing; columns id, time and the channels.
+        """Return a table with one row for each step, NaN where missing; columns id, time, the channels and inputs.
 
         `units=False` gives the stored values. The inverse is
-        `Cohort.from_wide(frame, step=cohort.labels.step)`; then take logarithms and standardise again.
+        `Cohort.from_wide(frame, step=cohort.labels.step)`; then take logarithms and standardise again. Inputs of the
+        future have rows without values; an intercept has no column.
         """
-        if {id, time} & set(self.channels):
-            raise ValueError(f"a channel is named {id!r} or {time!r}: give other id=, time=")
-        inside = np.arange(self.n_steps) < np.asarray(self.lengths)[:, None]
+        if {id, time} & {*self.channels, *self.inputs}:
+            raise ValueError(f"a column is named {id!r} or {time!r}: give other id=, time=")
+        H = 0 if self.ahead is None else self.ahead.shape[1]
+        inside = np.arange(self.n_steps + H) < np.asarray(self.lengths)[:, None]
+        known = [j for j, name in enumerate(self.inputs) if name != INTERCEPT]
+        u = self.inputs_ahead(H)[..., known] if known else np.zeros((*inside.shape, 0))
+        if H:
+            inside |= np.isfinite(u).all(2)
         n, t = np.nonzero(inside)
-        values = np.where(self.mask, self.to_units(self.y) if units else self.y, np.nan)[inside]
+        values = np.where(self.mask, self.to_units(self.y) if units else self.y, np.nan)
+        values = np.pad(values, [(0, 0), (0, H), (0, 0)], constant_values=np.nan)[inside]
         starts = pd.Series(self.labels.starts or [0] * len(self))
         times = starts.iloc[n].reset_index(drop=True) + pd.Series(t) * self.labels.step
         frame = pd.DataFrame({id: pd.Series(self.ids).iloc[n].to_numpy(), time: times})
-        return frame.join(pd.DataFrame(values, columns=list(self.channels)))
+        columns = [*self.channels, *(self.inputs[j] for j in known)]
+        return frame.join(pd.DataFrame(np.hstack([values, u[inside]]), columns=columns))
 
     def _per_channel(self, name: str, values) -> tuple[float, ...]:
         x = np.asarray(values, dtype=np.float64)
@@ -267,14 +385,35 @@ class Cohort:
         return replace(self, y=_frozen(np.where(self.mask, values, 0.0)), labels=labels)
 
 
-jax.tree_util.register_dataclass(Cohort, ["y", "mask", "lengths"], ["complete", "labels"])
+_ARRAYS = ["y", "mask", "lengths", "u", "ahead"]
+jax.tree_util.register_dataclass(Cohort, _ARRAYS, ["complete", "labels"])
 
 
-def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
-    """Return the cohort of values (N, T, d), NaN for missing; every constructor ends here."""
-    lengths, T = np.asarray(lengths), values.shape[1]
+def _check_lengths(lengths: np.ndarray, T: int, labels: Labels) -> None:
+    """Raise unless every length is from 1 to T."""
     for n in np.flatnonzero((lengths < 1) | (lengths > T)):
         raise ValueError(f"sequence {labels.ids[n]!r} has length {lengths[n]}, not 1 to {T} steps")
+
+
+def _without_end(x: Any, length: int) -> Any:
+    """Return inputs (T, p) up to the last step past `length` at which one is known."""
+    known = np.flatnonzero(~np.isnan(np.asarray(x, float)).all(-1))
+    return x[: max(length, known.max(initial=-1) + 1)]
+
+
+def _listed(names: Any) -> list[str]:
+    """Return the names of inputs as a list."""
+    if isinstance(names, str):
+        raise TypeError(f"inputs is the string {names!r}; give a list of names")
+    return [str(name) for name in names or ()]
+
+
+def _build(
+    values: np.ndarray, lengths: np.ndarray, labels: Labels, inputs: Inputs | None = None
+) -> Cohort:
+    """Return the cohort of values (N, T, d), NaN for missing; every constructor ends here."""
+    lengths = np.asarray(lengths)
+    _check_lengths(lengths, values.shape[1], labels)
     values = values[:, : lengths.max()]
     inside = (np.arange(values.shape[1]) < lengths[:, None])[:, :, None]
     for at in map(tuple, np.argwhere(np.isinf(values) & inside)):
@@ -282,9 +421,23 @@ def _build(values: np.ndarray, lengths: np.ndarray, labels: Labels) -> Cohort:
     mask = inside & ~np.isnan(values)
     y = np.where(mask, values, 0.0)
     complete = bool(mask.sum() == lengths.sum() * len(labels.channels))
-    return Cohort(_frozen(y), _frozen(mask), _frozen(lengths.astype(np.int32)), complete, labels)
+    fields: dict[str, Any] = {
+        "y": _frozen(y),
+        "mask": _frozen(mask),
+        "lengths": _frozen(lengths.astype(np.int32)),
+        "complete": complete,
+    }
+    if inputs is None:
+        return Cohort(**fields, labels=labels)
+    both = set(inputs.names) & set(labels.channels)
+    if both:
+        raise ValueError(f"{sorted(both)[0]!r} is the name of an input and of a channel")
+    ahead = None if inputs.ahead is None else _frozen(inputs.ahead)
+    labels = replace(labels, inputs=inputs.names)
+    return Cohort(**fields, labels=labels, u=_frozen(inputs.u), ahead=ahead)
 
 
 def _frozen(x: np.ndarray) -> np.ndarray:
+    """Return the array, which can no longer be written to."""
     x.setflags(write=False)  # JAX may share this memory with arrays that it takes for constant
     return x

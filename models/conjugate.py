@@ -73,10 +73,29 @@ class Ridge(NamedTuple):
         return -np.asarray(self.precision) * (x - np.asarray(self.mean))
 
 
+class Lasso(NamedTuple):
+    """A Laplace prior of independent entries of B: exact zeros, as a penalty."""
+
+    mean: Real[Any, "l p"]
+    weight: Real[Any, "l p"]  # β
+
+    def log_kernel(self, x: Any, xp: Any = jnp) -> Any:
+        """Return log p(x) up to a constant."""
+        return -xp.sum(self.weight * xp.abs(x - self.mean))
+
+    def log_constant(self) -> float:
+        """Return the constant of log p."""
+        return float(np.sum(np.log(np.asarray(self.weight) / 2)))
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient of log p at x, 0 for an entry at its mean."""
+        return -np.asarray(self.weight) * np.sign(x - np.asarray(self.mean))
+
+
 class Conjugate(NamedTuple):
     """The priors of a fit, by the name of the parameter, as an M-step takes them: a pytree of arrays."""
 
-    terms: dict[str, Scatter | Ridge]
+    terms: dict[str, Scatter | Ridge | Lasso]
     constant: Real[Any, ""]  # of the sum of all log densities
 
     def log_prob(self, params: LDSParams) -> Any:
@@ -107,17 +126,18 @@ def as_conjugate(
     n_channels: int,
     dtype: Any,
     n_moving: int | None = None,
+    n_inputs: int = 0,
 ) -> Conjugate:
     """Return priors as an M-step takes them; raise for one that has no closed form, or another shape.
 
     `n_moving` is the number of states that have noise, all by default: a prior of Q is one of theirs.
     """
-    shapes, terms, constant = shapes_of(n_states, n_channels), {}, 0.0
+    shapes, terms, constant = shapes_of(n_states, n_channels, n_inputs), {}, 0.0
     shapes["Q"] = (n_moving or n_states,) * 2
     for name, prior in priors.items():
         if name not in shapes or name == "A":
             raise ValueError(
-                f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`)"
+                f"priors names {name!r}; it may name C, Q, R, pi1 and V1 (A has `prior`), and B and D with inputs"
             )
         read = _scatter if name in COVARIANCES else _ridge
         term = read(name, prior, shapes[name])
@@ -144,9 +164,13 @@ def _scatter(name: str, prior: Any, shape: tuple[int, ...]) -> Scatter:
     return Scatter(total, np.asarray(float(np.asarray(prior.concentration)) + len(total) + 1))
 
 
-def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge:
-    """Return a normal distribution of independent entries as mean and precision."""
+def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge | Lasso:
+    """Return a normal distribution of independent entries as mean and precision; of B, a Laplace one too."""
     base = prior.base_dist if isinstance(prior, dist.Independent) else prior
+    if name == "B" and isinstance(base, dist.Laplace) and len(prior.event_shape) == 2:
+        _check_shape(name, prior, shape)
+        loc, scale = (np.broadcast_to(np.asarray(x, float), shape) for x in (base.loc, base.scale))
+        return Lasso(loc, 1 / scale)
     if not isinstance(base, dist.Normal) or len(prior.event_shape) != len(shape):
         raise ValueError(
             f"priors[{name!r}] is a {type(base).__name__}, which has no M-step in closed form; give numpyro's "
@@ -228,8 +252,9 @@ def to_dict(priors: Mapping[str, Any]) -> dict[str, Any]:
             }
         else:
             base = prior.base_dist
+            kind = {"kind": "Laplace"} if isinstance(base, dist.Laplace) else {}
             shape = np.broadcast_shapes(np.shape(base.loc), np.shape(base.scale))
-            numbers = {
+            numbers = kind | {
                 k: np.broadcast_to(np.asarray(getattr(base, k)), shape).tolist()
                 for k in ("loc", "scale")
             }
@@ -241,9 +266,10 @@ def from_dict(found: Mapping[str, Any]) -> dict[str, dist.Distribution]:
     """Return the priors that `to_dict` described."""
     priors: dict[str, dist.Distribution] = {}
     for name, numbers in found.items():
-        arrays = {k: jnp.asarray(np.array(v, float)) for k, v in numbers.items()}
+        kind = dist.Laplace if numbers.get("kind") == "Laplace" else dist.Normal
+        arrays = {k: jnp.asarray(np.array(v, float)) for k, v in numbers.items() if k != "kind"}
         if name in COVARIANCES:
             priors[name] = dist.InverseWishart(**arrays)
         else:
-            priors[name] = dist.Normal(**arrays).to_event(jnp.ndim(arrays["loc"]))
+            priors[name] = kind(**arrays).to_event(jnp.ndim(arrays["loc"]))
     return priors

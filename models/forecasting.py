@@ -13,7 +13,8 @@ from numpyro.util import not_jax_tracer
 
 from .arguments import whole
 from .cohort import Cohort
-from .kalman.smoother import kalman_filter
+from .inputs import INTERCEPT
+from .kalman.smoother import before_input
 from .linalg import sym_last
 from .params import LDSParams
 
@@ -26,17 +27,59 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    params: LDSParams, cohort: Cohort, horizon: int, given: ArrayLike | None = None
+    params: LDSParams,
+    cohort: Cohort,
+    horizon: int,
+    given: ArrayLike | None = None,
+    *,
+    inputs: ArrayLike | None = None,
 ) -> Forecast:
     """Forecast `horizon` steps after the first `given` steps of each sequence (all by default).
 
     E[y_{ψ+h}] = C A^h z_{ψ|ψ}. `given` is one ψ or one for each sequence, from 0 (the prior alone) to T_n.
+    A model with inputs takes those of the forecast steps from the cohort, or other ones from `inputs`, (N, horizon, p)
+    or (horizon, p) for all sequences.
     """
     psi = check_request(cohort, horizon, given)
-    filtered = kalman_filter(params, cohort)
-    n = jnp.arange(cohort.n_sequences)
-    start = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
-    return _extrapolate(params, *start, int(horizon))
+    u = forecast_inputs(cohort, psi, int(horizon), inputs)
+    start = before_input(params, cohort, psi)
+    return _extrapolate(params, *start, int(horizon), u)
+
+
+def forecast_inputs(
+    cohort: Cohort, psi: Array, horizon: int, inputs: ArrayLike | None
+) -> Array | None:
+    """Return the inputs of the steps after the first ψ, (N, horizon, p), or None; raise where they are not known.
+
+    `inputs` replace those of the cohort; an intercept need not be among them.
+    """
+    N, p = cohort.n_sequences, cohort.n_inputs
+    if p == 0:
+        if inputs is not None:
+            raise ValueError("inputs are given, and the cohort has none")
+        return None
+    if inputs is None:
+        ahead = cohort.inputs_ahead(horizon, jnp)
+        at = psi[:, None] + jnp.arange(horizon)
+        u = jnp.take_along_axis(ahead, at[..., None], axis=1)
+    else:
+        u = jnp.asarray(inputs)
+        if INTERCEPT in cohort.inputs and u.shape[-1:] == (p - 1,):
+            u = jnp.insert(u, cohort.inputs.index(INTERCEPT), 1.0, axis=-1)
+        if u.shape not in ((N, horizon, p), (horizon, p)):
+            raise ValueError(
+                f"inputs has shape {jnp.shape(inputs)}; give {(N, horizon, p)}, or {(horizon, p)} for all sequences "
+                f"(inputs: {', '.join(cohort.inputs)})"
+            )
+        u = jnp.broadcast_to(u, (N, horizon, p))
+    if not_jax_tracer(u):
+        for n, h, j in np.argwhere(~np.isfinite(np.asarray(u))):
+            raise ValueError(
+                f"a forecast of step {int(psi[n]) + h} of sequence {cohort.ids[n]!r} needs its input "
+                f"{cohort.inputs[j]!r}, which is not known: give inputs= to the forecast, or a cohort whose inputs go "
+                "on past the last observation"
+            )
+    return u
 
 
 def check_request(cohort: Cohort, horizon: int, given: ArrayLike | None) -> Array:
@@ -57,13 +100,17 @@ def check_request(cohort: Cohort, horizon: int, given: ArrayLike | None) -> Arra
 
 
 @functools.partial(jax.jit, static_argnames="horizon")
-def _extrapolate(params: LDSParams, m: Array, P: Array, horizon: int) -> Forecast:
-    A, C, Q, R, _, _ = (jnp.asarray(x) for x in params)
+def _extrapolate(
+    params: LDSParams, m: Array, P: Array, horizon: int, u: Array | None = None
+) -> Forecast:
+    A, C, Q, R, _, _, B, D = jax.tree.map(jnp.asarray, params).eight
 
-    def step(carry, _):
+    def step(carry, u):
         m, P = carry
-        y, S = m @ C.T, C @ P @ C.T
+        m = m if u is None else m + u @ B.T
+        y, S = m @ C.T if u is None else m @ C.T + u @ D.T, C @ P @ C.T
         return (m @ A.T, sym_last(A @ P @ A.T) + Q), (y, sym_last(S) + R)
 
-    _, (mean, cov) = lax.scan(step, (m, P), length=horizon)
+    xs = None if u is None else jnp.swapaxes(u.astype(A.dtype), 0, 1)
+    _, (mean, cov) = lax.scan(step, (m, P), xs, length=horizon)
     return Forecast(jnp.swapaxes(mean, 0, 1), jnp.swapaxes(cov, 0, 1))

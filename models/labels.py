@@ -24,11 +24,14 @@ class Labels:
     step: Any = 1  # the time between two steps: a number or a pandas Timedelta
     time_unit: str = ""  # what numbers in starts and step count, such as "days"; empty if not known
     logged: tuple[str, ...] = ()  # the channels that are stored as logarithms, in their order
+    inputs: tuple[str, ...] = ()
+    intercept: str = ""  # what the input named "intercept" acts on: "emission", "state" or "both"
 
     @cached_property
     def _key(self) -> tuple:
         of_times = self.starts, self.step, self.time_unit
-        return self.ids, self.channels, self.shift, self.scale, *of_times, self.logged
+        of_inputs = self.inputs, self.intercept
+        return self.ids, self.channels, self.shift, self.scale, *of_times, self.logged, *of_inputs
 
     @cached_property
     def _hash(self) -> int:  # cached, because jit hashes its static fields at every call

@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from .cohort import Cohort
 from .kalman.likelihood import log_likelihood
 from .kalman.prepare import Prepared
-from .params import LDSParams
+from .params import PARAMETERS, LDSParams
 from .priors import Flat, Prior
 from .simulation import sample_paths
 
@@ -23,7 +23,7 @@ from .simulation import sample_paths
 class LDS(dist.Distribution):
     """The distribution p(y | Ω) of the N sequences of a cohort, states integrated out: batch (N,), event (T, d).
 
-    Lengths and gaps are those of `cohort`; its values are not used. A draw fills the gaps and is NaN past the
+    Lengths, gaps and inputs are those of `cohort`; its values are not used. A draw fills the gaps and is NaN past the
     end of a sequence.
     """
 
@@ -45,7 +45,7 @@ class LDS(dist.Distribution):
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw y, sample_shape + (N, T, d)."""
         N, T, _ = self.cohort.y.shape
-        _, y = sample_paths(key, self.params, (*sample_shape, N), T)
+        _, y = sample_paths(key, self.params, (*sample_shape, N), T, inputs_of(self.cohort))
         inside = jnp.arange(T) < jnp.asarray(self.cohort.lengths)[:, None]
         return jnp.where(inside[..., None], y, jnp.nan)
 
@@ -57,7 +57,8 @@ def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution
         C_ji ~ N(0, s_j²),  R ~ InverseWishart(d + 2, diag(s²) / 4),
         Q, V1 ~ InverseWishart(l + 2, I),  π1 ~ N(0, I).
     InverseWishart(k + 2, Ψ) over k x k matrices has mean Ψ and no finite variance: it sets the scale, and little more.
-    The scale of the states is arbitrary; Q's prior sets it near 1.
+    The scale of the states is arbitrary; Q's prior sets it near 1. With inputs, of root mean squares u_k,
+        B_ik ~ N(0, 1 / u_k²),  D_jk ~ N(0, s_j² / u_k²).
     """
     l, d = n_states, cohort.n_channels
     seen = jnp.asarray(cohort.mask).sum((0, 1))
@@ -65,13 +66,31 @@ def default_priors(cohort: Cohort, n_states: int) -> dict[str, dist.Distribution
     # a channel that is always 0 or never seen has no scale; 1 is taken
     s = jnp.sqrt(jnp.where(square > 0, square, 1.0))
     unit = dist.InverseWishart(l + 2.0, scale_matrix=jnp.eye(l))
+    inputs = {}
+    if cohort.u is not None:
+        u = _root_mean_squares(cohort)
+        inputs["B"] = dist.Normal(0.0, jnp.broadcast_to(1 / u, (l, len(u)))).to_event(2)
+        inputs["D"] = dist.Normal(0.0, s[:, None] / u).to_event(2)
     return {
         "C": dist.Normal(0.0, jnp.broadcast_to(s[:, None], (d, l))).to_event(2),
         "Q": unit,
         "R": dist.InverseWishart(d + 2.0, scale_matrix=jnp.diag(s**2 / 4)),
         "pi1": dist.Normal(jnp.zeros(l), 1.0).to_event(1),
         "V1": unit,
+        **inputs,
     }
+
+
+def _root_mean_squares(cohort: Cohort) -> Array:
+    """Return the root mean square of each input, (p,); 1 for one that is always 0."""
+    u = jnp.asarray(cohort.u)
+    square = (u**2).sum((0, 1)) / jnp.asarray(cohort.lengths).sum()
+    return jnp.sqrt(jnp.where(square > 0, square, 1.0))
+
+
+def inputs_of(cohort: Cohort) -> Array | None:
+    """Return the inputs (N, T, p) of a cohort as a jax array, or None."""
+    return None if cohort.u is None else jnp.asarray(cohort.u)
 
 
 def sample_params(
@@ -81,15 +100,14 @@ def sample_params(
     priors: Mapping[str, dist.Distribution] | None,
     held: Mapping[str, Any] | LDSParams | None,
 ) -> LDSParams:
-    """Sample the sites A, C, Q, R, pi1, V1; those held are deterministic."""
+    """Sample the sites A, C, Q, R, pi1, V1, and B, D where the cohort has inputs; those held are deterministic."""
+    known = PARAMETERS if cohort.n_inputs else LDSParams._fields
     held = held._asdict() if isinstance(held, LDSParams) else dict(held or {})
     given = {**default_priors(cohort, n_states), **(priors or {})}
     for argument, names in (("held", held), ("priors", priors or {})):
-        unknown = set(names) - set(LDSParams._fields)
+        unknown = set(names) - set(known)
         if unknown:
-            raise ValueError(
-                f"{argument} names {sorted(unknown)}; the parameters are {LDSParams._fields}"
-            )
+            raise ValueError(f"{argument} names {sorted(unknown)}; the parameters are {known}")
 
     def site(name):
         if name in held:
@@ -98,7 +116,7 @@ def sample_params(
             return prior.site(n_states)
         return numpyro.sample(name, given[name])
 
-    return LDSParams(*(site(name) for name in LDSParams._fields))
+    return LDSParams(*(site(name) for name in known))
 
 
 def lds_model(
@@ -135,23 +153,28 @@ def explicit_lds_model(
 ) -> None:
     """Define the LDS with its states as latent sites `z` (T, N, l), to teach and to check: the same posterior.
 
-    z_1 ~ N(π1, V1),  z_t ~ N(A z_{t-1}, Q),  y_t ~ N(C z_t, R).
+    z_1 ~ N(π1, V1),  z_t ~ N(A z_{t-1}, Q),  y_t ~ N(C z_t, R); with inputs, B u_t and D u_t are added to the means.
     """
-    A, C, Q, R, pi1, V1 = sample_params(cohort, n_states, prior, priors, held)
+    params = sample_params(cohort, n_states, prior, priors, held)
+    A, C, Q, R, pi1, V1, B, D = params.eight
     N, T, d = cohort.y.shape
     seen = jnp.swapaxes(jnp.asarray(cohort.mask), 0, 1).astype(A.dtype)  # (T, N, d)
     y = jnp.swapaxes(jnp.asarray(cohort.y, A.dtype), 0, 1)
+    Bu, Du = jnp.zeros((T, N, n_states), A.dtype), jnp.zeros((T, N, d), A.dtype)
+    if cohort.u is not None:
+        u = jnp.swapaxes(jnp.asarray(cohort.u, A.dtype), 0, 1)
+        Bu, Du = u @ B.T, u @ D.T
 
     def step(z, x):
-        y_t, o, is_first = x
+        y_t, o, is_first, Bu_t, Du_t = x
         with numpyro.plate("sequence", N):
-            mean = jnp.where(is_first, pi1, z @ A.T)
+            mean = jnp.where(is_first, pi1, z @ A.T) + Bu_t
             z = numpyro.sample("z", dist.MultivariateNormal(mean, jnp.where(is_first, V1, Q)))
             # a missing cell becomes an independent unit normal at its mean, whatever z
             cov = R * o[:, :, None] * o[:, None] + jnp.eye(d) * (1 - o)[:, None]
-            numpyro.sample("y", dist.MultivariateNormal(z @ C.T * o, cov), obs=y_t)
+            numpyro.sample("y", dist.MultivariateNormal((z @ C.T + Du_t) * o, cov), obs=y_t)
         return z, None
 
-    scan(step, jnp.zeros((N, n_states), A.dtype), (y, seen, jnp.arange(T) == 0))
+    scan(step, jnp.zeros((N, n_states), A.dtype), (y, seen, jnp.arange(T) == 0, Bu, Du))
     # the density of those unit normals is a constant, to be taken off
     numpyro.factor("missing", 0.5 * jnp.log(2 * jnp.pi) * (1 - seen).sum())

@@ -8,6 +8,7 @@ diag(A, I), an emission (C, I) and a noise diag(Q, 0), which is singular: the st
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from scipy.linalg import block_diag
 
@@ -17,7 +18,7 @@ from .params import LDSParams
 
 def with_own_levels(core: LDSParams, mean: Any, cov: Any) -> LDSParams:
     """Return a model in which sequences have levels of their own, of this mean (d,) and covariance (d, d)."""
-    A, C, Q, R, pi1, V1 = (np.asarray(x) for x in core)
+    A, C, Q, R, pi1, V1, B, D = jax.tree.map(np.asarray, core).eight
     d = len(C)
     return LDSParams(
         A=np.asarray(block_diag(A, np.eye(d))),
@@ -26,13 +27,16 @@ def with_own_levels(core: LDSParams, mean: Any, cov: Any) -> LDSParams:
         R=R,
         pi1=np.append(pi1, mean),
         V1=np.asarray(block_diag(V1, cov)),
+        B=None if B is None else np.pad(B, [(0, d), (0, 0)]),  # inputs do not act on static states
+        D=D,
     )
 
 
 def leading_states(params: LDSParams, k: int) -> LDSParams:
     """Return the part of a model that its first k states make up."""
-    A, C, Q, R, pi1, V1 = params
-    return LDSParams(A[:k, :k], C[:, :k], Q[:k, :k], R, pi1[:k], V1[:k, :k])
+    A, C, Q, R, pi1, V1, B, D = params.eight
+    inputs = None if B is None else B[:k], D
+    return LDSParams(A[:k, :k], C[:, :k], Q[:k, :k], R, pi1[:k], V1[:k, :k], *inputs)
 
 
 class VarianceParts(NamedTuple):
@@ -48,7 +52,7 @@ def variance_parts(params: LDSParams, k: int, cohort: Cohort) -> VarianceParts:
 
     What moves need not be stationary: its variance is that of C x_t, averaged over the steps that the cohort has.
     """
-    A, C, Q, R, _, V1 = (np.asarray(x, float) for x in params)
+    A, C, Q, R, _, V1, *_ = jax.tree.map(lambda x: np.asarray(x, float), params)
     n_t = (np.arange(cohort.n_steps)[:, None] < np.asarray(cohort.lengths)).sum(1)
     P, within = V1[:k, :k], np.zeros(len(C))
     for n in n_t:

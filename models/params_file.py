@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from .files import write_whole
-from .params import LDSParams, check_array_shapes, host_arrays
+from .params import PARAMETERS, LDSParams, check_array_shapes, given, host_arrays
 
 
 def save_params(path: str | os.PathLike, params: LDSParams) -> None:
@@ -19,7 +19,7 @@ def save_params(path: str | os.PathLike, params: LDSParams) -> None:
     """
     path = Path(path)
     kind = _file_kind(path)
-    arrays = host_arrays(params._asdict(), "params")
+    arrays = host_arrays(given(params), "params")
     check_array_shapes(arrays, "params")
     if kind == ".npz":
         buffer = io.BytesIO()
@@ -52,7 +52,7 @@ def load_params(path: str | os.PathLike) -> LDSParams:
             f"{path} lacks {', '.join(lacking)} and holds {', '.join(found) or 'nothing'}; "
             f"parameters are {', '.join(LDSParams._fields)}"
         )
-    arrays = host_arrays({name: found[name] for name in LDSParams._fields}, str(path))
+    arrays = host_arrays({name: found[name] for name in PARAMETERS if name in found}, str(path))
     check_array_shapes(arrays, str(path))
     return LDSParams(**arrays)
 

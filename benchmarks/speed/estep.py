@@ -32,20 +32,25 @@ SIZES = {  # (l, d, N, T): bars for the E-step and the gradient, as ratios to dy
     (10, 3, 500, 50): (30, 5),
     (15, 3, 1000, 100): (10, None),
 }
+INPUT_BARS = {(5, 3, 100, 50): 2, (10, 3, 500, 50): 20}  # ratios to dynamax with inputs
 
 
-def problem(l: int, d: int, N: int, T: int, gaps: float = 0.0):
-    """Draw a stable LDS, and a cohort from it; `gaps` is the fraction of cells missing."""
+def problem(l: int, d: int, N: int, T: int, gaps: float = 0.0, p: int = 0):
+    """Draw a stable LDS, and a cohort from it; `gaps` is the fraction of cells missing, p the number of inputs."""
     rng = np.random.default_rng(0)
     A = rng.normal(size=(l, l))
     A *= 0.95 / np.abs(np.linalg.eigvals(A)).max()
     C, pi1 = rng.normal(size=(d, l)) / np.sqrt(l), np.zeros(l)
     params = LDSParams(A, C, 0.3 * np.eye(l), 0.2 * np.eye(d), pi1, np.eye(l))
+    inputs = None
+    if p:
+        params = params._replace(B=rng.normal(size=(l, p)), D=rng.normal(size=(d, p)))
+        inputs = list(rng.normal(size=(N, T, p)))
     params = LDSParams(*(jnp.asarray(x) for x in params))
-    cohort = simulate(jax.random.key(0), params, [T] * N).cohort
+    cohort = simulate(jax.random.key(0), params, [T] * N, inputs=inputs).cohort
     if gaps:
         holes = rng.random(cohort.y.shape) < gaps
-        cohort = type(cohort).from_array(np.where(holes, np.nan, cohort.y))
+        cohort = type(cohort).from_array(np.where(holes, np.nan, cohort.y), inputs=inputs)
     return params, cohort
 
 
@@ -64,9 +69,17 @@ def dynamax_model(params):
     from dynamax.linear_gaussian_ssm import LinearGaussianConjugateSSM
 
     model = LinearGaussianConjugateSSM(
-        params.n_states, params.n_channels, has_dynamics_bias=False, has_emissions_bias=False
+        params.n_states,
+        params.n_channels,
+        input_dim=params.n_inputs,
+        has_dynamics_bias=False,
+        has_emissions_bias=False,
     )
+    inputs = {}
+    if params.n_inputs:
+        inputs = {"dynamics_input_weights": params.B, "emission_input_weights": params.D}
     return model, *model.initialize(
+        **inputs,
         initial_mean=params.pi1,
         initial_covariance=params.V1,
         dynamics_weights=params.A,
@@ -80,6 +93,12 @@ def dynamax(params, cohort):
     """Make dynamax's E-step and gradient, over all sequences."""
     model, theirs, _ = dynamax_model(params)
     y = jnp.asarray(cohort.y)
+    if (
+        cohort.u is not None
+    ):  # there B u_t moves the next state: another likelihood, at the same cost
+        u = jnp.asarray(cohort.u)
+        estep = jax.jit(lambda p: jax.vmap(lambda x, u: model.e_step(p, x, u))(y, u))
+        return partial(estep, theirs), None
     estep = jax.jit(lambda p: jax.vmap(lambda x: model.e_step(p, x))(y))
     gradient = jax.jit(
         jax.value_and_grad(lambda p: jax.vmap(lambda x: model.marginal_log_prob(p, x))(y).sum())
@@ -161,6 +180,32 @@ def compare(sizes, repeats) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("l, d, N, T")
 
 
+def with_inputs(sizes, repeats, p: int = 2) -> pd.DataFrame:
+    """Time the E-step of models with p inputs: beside the same without, and beside dynamax with them."""
+    rows = {}
+    for size in sizes:
+        params, cohort = problem(*size, p=p)
+        functions = {
+            "with": ours(params, cohort)[0],
+            "without": ours(*problem(*size))[0],
+            "gaps with": ours(*problem(*size, gaps=0.1, p=p))[0],
+            "gaps without": ours(*problem(*size, gaps=0.1))[0],
+            "dynamax": dynamax(params, cohort)[0],
+        }
+        ms = side_by_side(functions, max(5, repeats // (1 + size[2] // 300)))["ms"]
+        rows[size] = {
+            "E-step ms": ms["with"],
+            "without inputs ms": ms["without"],
+            "times (bar 1.3)": ms["with"] / ms["without"],
+            "dynamax ms": ms["dynamax"],
+            "ratio": ms["dynamax"] / ms["with"],
+            "bar": INPUT_BARS.get(size),
+            "10% of cells missing ms": ms["gaps with"],
+            "times": ms["gaps with"] / ms["gaps without"],
+        }
+    return pd.DataFrame(rows)
+
+
 def one_sequence(repeats) -> pd.DataFrame:
     """Time one sequence, which is all that pykalman and statsmodels take: l = 5, d = 3, T = 50."""
     from pykalman import KalmanFilter
@@ -225,6 +270,8 @@ def main():
     sizes = list(SIZES)[:1] if args.quick else list(SIZES)
     print("Whole cohorts against dynamax (vmapped and jitted)\n")
     print(compare(sizes, args.repeats).T.to_string(), "\n")
+    print("With p = 2 inputs\n")
+    print(with_inputs(sizes[:2], args.repeats).to_string(), "\n")
     print("One sequence, l = 5, d = 3, T = 50\n")
     print(one_sequence(args.repeats).to_string(), "\n")
     if not args.quick:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...models.arguments import probability
+from ...models.inputs import refuse_inputs
 from ..posterior import arviz_compat as az
 from ..posterior.constant import prior_of
 from ..result import FitResult
@@ -43,6 +44,7 @@ def compare_map_posterior(
     sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and agreement, the
     share of rules that agree with the MAP.
     """
+    refuse_inputs(fit.params, "compare_map_posterior")
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
     if not odds > 1:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...models import Cohort, LDSParams
 from ...models.arguments import whole
+from ...models.inputs import INTERCEPT
 from ...models.linalg import least_correlation, sym
 from ..constraints import Constraints
 from ..result import FitResult, Stop
@@ -27,10 +28,30 @@ def check_request(cohort: Cohort, n_states: int, constraints: Constraints) -> No
         raise ValueError(
             f"channel {unseen[0]!r} is entirely missing: nothing can be learned of it; leave it out"
         )
+    if cohort.u is not None and (constraints.free("B") or constraints.free("D")):
+        _check_independent(cohort)
     if n_states > cohort.n_observed:
         raise ValueError(
             f"n_states is {n_states}; the cohort has only {cohort.n_observed} observed cells"
         )
+
+
+def _check_independent(cohort: Cohort) -> None:
+    """Raise if an input is always 0, or a combination of others: nothing tells their effects apart."""
+    inside = np.arange(cohort.n_steps) < np.asarray(cohort.lengths)[:, None]
+    u = np.asarray(cohort.u)[inside]  # (steps, p)
+    size = np.sqrt((u**2).sum(0))
+    for j in np.flatnonzero(size == 0):
+        raise ValueError(f"input {cohort.inputs[j]!r} is 0 at every step; leave it out")
+    unit = u / size
+    for j in range(1, u.shape[1]):
+        weights = np.linalg.lstsq(unit[:, :j], unit[:, j], rcond=None)[0]
+        if np.linalg.norm(unit[:, j] - unit[:, :j] @ weights) < 1e-7:
+            others = [cohort.inputs[i] for i in np.flatnonzero(np.abs(weights) > 1e-6)]
+            raise ValueError(
+                f"input {cohort.inputs[j]!r} is a combination of {', '.join(others)}: nothing tells their effects "
+                "apart; leave one of them out"
+            )
 
 
 def check_types(cohort: Any, init: Any, tol: Any) -> None:
@@ -197,10 +218,10 @@ def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> 
             )
             continue
         mean, sd = np.mean(y[seen]), np.std(y[seen])
-        if abs(mean) > 5 * sd:
+        if abs(mean) > 5 * sd and INTERCEPT not in cohort.inputs:
             found.append(
                 f"channel {name!r} has mean {mean:.3g} and sd {sd:.3g}, and the model no intercept: "
-                "fit cohort.standardize()"
+                "fit cohort.standardize(), or cohort.with_intercept()"
             )
             break
     if "C" in constraints.hold and not given:

@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 
 from ...models import Cohort, Flat, Laplace, LDSParams, Penalty, check_params
 from ...models.arguments import whole
+from ...models.params import with_inputs
 from ...models.priors import as_penalty
 from ..constraints import Constraints
 from ..result import FitResult
@@ -17,7 +18,7 @@ from .checks import check_request, check_types, warnings_of, warnings_of_input
 from .loop import Options, Tell, climb
 from .paper import fit_paper
 from .program import LONGEST, Problem, pose, run, unevaluated
-from .starting_values import initial_params
+from .starting_values import initial_params, regression_on_inputs
 
 
 def fit_map(
@@ -48,20 +49,22 @@ def fit_map(
       plain EM step. "paper" has none.
     - `init`: an `LDSParams`, or a method of `initial_params` ("subspace" by default). With `n_restarts` > 1 a few
       iterations are run from random starts by `seed` too, and the best start goes on.
-    - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal.
+    - `hold` names parameters kept at their initial values, `diagonal` covariances kept diagonal. B and D of inputs
+      are 0 at first, and a regression of y on u: hold either to have inputs act on channels, or on states, alone.
       `Q="identity"` or `Q="unit diagonal"` fixes the scales of the states, which the penalty on A depends on.
     - `constraints` takes the place of these three by one object: that of an earlier fit (`fit.constraints`), or
       `Constraints.levels()`, which makes each state the level of a channel.
-    - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C
-      and pi1; or "weak", which are `weak_priors` on the scale of the data: noise does not run to singular. Without
-      them, as in the paper, these parameters are at their maximum likelihood.
+    - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C,
+      pi1, B and D, and Laplace for B, which then has exact zeros: which input moves which state; or "weak", which are
+      `weak_priors` on the scale of the data: noise does not run to singular. Without them, as in the paper, these
+      parameters are at their maximum likelihood.
     - `weights` (N,) say how much each sequence counts: 0 leaves it out, 2 is as if it were there twice.
     - `warm` says that `init` is near the optimum, as the fit of a neighbouring β is: EM is cut short.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
     - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
     check_types(cohort, init, tol)
-    constraints = _constraints(constraints, hold, diagonal, Q)
+    constraints = _constraints(constraints, hold, diagonal, Q).with_intercept_of(cohort)
     whole_cohort, cohort, weights = cohort, *_weighted(cohort, weights)
     check_request(cohort, n_states, constraints)
     prior = as_penalty(prior, n_states)
@@ -173,18 +176,24 @@ def _starts(
     guesses = [(first or "subspace", seed)] if not isinstance(first, LDSParams) else []
     if constraints.first_guess(cohort) is None:  # otherwise random starts would be in other bases
         guesses += [("random", seed + i) for i in range(1, n_restarts)]
+    p = cohort.n_inputs
+    D = None
+    if p:
+        used = constraints.columns("D", p) if constraints.free("D") else []
+        D = regression_on_inputs(cohort, used)
     starts = [
-        constraints.lifted(initial_params(cohort, n_states, method, key=key))
+        constraints.lifted(initial_params(cohort, n_states, method, key=key, D=D))
         for method, key in guesses
     ]
     if isinstance(first, LDSParams):
-        starts = [first, *starts]
+        starts = [first if init is not None or D is None else first._replace(D=D), *starts]
     l, d = n_states + cohort.n_channels * constraints.own_levels, cohort.n_channels
 
     def admissible(params):
+        params = with_inputs(params, p)
         if params.n_states == n_states:
             params = constraints.extended(params, cohort)
-        params = constraints.start(check_params(params, d, l))
+        params = constraints.start(check_params(params, d, l, p))
         A, k = np.array(params.A), n_states
         A[:k, :k] = np.where(prior.forced(k), prior.center_of(k), A[:k, :k])
         return params._replace(A=jnp.asarray(A))

@@ -13,6 +13,7 @@ from ...models.conjugate import Conjugate
 from ...models.linalg import definite, least_correlation
 from ..constraints import Constraints
 from ..proximal import kkt_residual, quadratic, solve
+from .input_mstep import drives, loadings, mean_of_first, regressed, without_input
 
 
 class Floors(NamedTuple):
@@ -55,10 +56,11 @@ def m_step(
 
     A under the current Q by the proximal solver; then Q from the full quadratic form, which is right for every A:
     Q = (S11 - A S10' - S10 A' + A S00 A') / Σ(T_n - 1). The other parameters' priors add pseudo-observations. States
-    that never change (own levels) have nothing to be learned but their mean and V1.
+    that never change (own levels) have nothing to be learned but their mean and V1. With inputs, B and π1 come after A,
+    and C and D are one regression.
     """
-    A, C, Q, R, pi1, V1 = params
-    free, k = constraints.free, constraints.n_moving(params)
+    A, C, Q, R, pi1, V1, B, D = params.eight
+    free, k, u = constraints.free, constraints.n_moving(params), s.inputs
 
     def covariance(name, now, total, n):
         total, n = priors.pooled(name, total, n)
@@ -66,21 +68,34 @@ def m_step(
         return shape.m_step(now, total, n, getattr(floors, name))
 
     if free("A"):
-        g = quadratic(Q[:k, :k], s.S00[:k, :k], s.S10[:k, :k])
+        g = quadratic(Q[:k, :k], s.S00[:k, :k], without_input(s.S10, B, s)[:k, :k])
         A = A.at[:k, :k].set(solve(g, prior, A[:k, :k]).A)
+    if u is not None:
+        B, pi1 = drives(s, LDSParams(A, C, Q, R, pi1, V1, B, D), priors, constraints)
     if free("Q"):
-        Q = covariance("Q", Q, s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T, s.n_transitions)
-    if free("C"):
+        total = s.S11 - _cross(A, s.S10) + A @ s.S00 @ A.T
+        if u is not None:
+            total = total + _input_part(B, u.Szu - u.z1u - A @ u.S0u, u.Suu - u.U11)
+        Q = covariance("Q", Q, total, s.n_transitions)
+    if u is not None:
+        C, D = loadings(s, LDSParams(A, C, Q, R, pi1, V1, B, D), priors, constraints)
+    elif free("C"):
         rest = s.Syz[:, :k] - C[:, k:] @ s.Szz[k:, :k]  # of y, less the sequences' own levels
         C = C.at[:, :k].set(_regressed(rest, s.Szz[:k, :k], R, priors.terms.get("C"), k))
     if free("R"):
-        R = covariance("R", R, s.Syy - _cross(C, s.Syz) + C @ s.Szz @ C.T, s.n_emissions)
-    if free("pi1"):
-        pi1 = _mean(s.z1, s.n_sequences, V1, priors.terms.get("pi1"))
+        total = s.Syy - _cross(C, s.Syz) + C @ s.Szz @ C.T
+        if u is not None:
+            total = total + _input_part(D, u.Syu - C @ u.Szu, u.Suu)
+        R = covariance("R", R, total, s.n_emissions)
+    if free("pi1") and u is None:
+        pi1 = mean_of_first(s.z1, s.n_sequences, V1, priors.terms.get("pi1"))
     if free("V1"):
         spread = s.M1 - _cross(pi1[:, None], s.z1[:, None])
-        V1 = covariance("V1", V1, spread + s.n_sequences * jnp.outer(pi1, pi1), s.n_sequences)
-    return LDSParams(A, C, Q, R, pi1, V1)
+        total = spread + s.n_sequences * jnp.outer(pi1, pi1)
+        if u is not None:
+            total = total + _input_part(B, u.z1u - jnp.outer(pi1, u.u1), u.U11)
+        V1 = covariance("V1", V1, total, s.n_sequences)
+    return LDSParams(A, C, Q, R, pi1, V1, B, D)
 
 
 def stationarity(
@@ -97,10 +112,18 @@ def stationarity(
     """
     parts, k = [jnp.zeros((), params.A.dtype)], constraints.n_moving(params)
     if constraints.free("A"):
-        g = quadratic(params.Q[:k, :k], s.S00[:k, :k], s.S10[:k, :k])
+        S10 = without_input(s.S10, params.B, s)
+        g = quadratic(params.Q[:k, :k], s.S00[:k, :k], S10[:k, :k])
         parts.append(kkt_residual(g, prior, params.A[:k, :k]))
+    steps = s.n_sequences + s.n_transitions
+    if s.inputs is not None:
+        size = jnp.sqrt(jnp.diagonal(s.inputs.Suu) / steps)
+        for name, noise, n in (("B", params.Q[:k, :k], steps), ("D", params.R, s.n_emissions)):
+            if constraints.free(name):
+                move = getattr(new, name) - getattr(params, name)
+                move = move[: len(noise)] * size / jnp.sqrt(jnp.diagonal(noise))[:, None]
+                parts.append(jnp.abs(move * (steps / n)).max())
     if constraints.free("C"):
-        steps = s.n_sequences + s.n_transitions
         noise, signal = jnp.diagonal(params.R), jnp.diagonal(s.Szz) / steps
         move = (new.C - params.C) * (steps / s.n_emissions)  # steps without a cell shorten it
         parts.append((jnp.abs(move) * jnp.sqrt(signal / noise[:, None])).max())
@@ -116,27 +139,9 @@ def stationarity(
 
 def _regressed(S: Array, M: Array, R: Array, ridge: Any, k: int) -> Array:
     """Return the C (d, k) that maximises -½ tr R⁻¹ (C M C' - 2 C S') + log p(C), for a normal prior or none."""
-    if ridge is None:
-        return right_divide(S, M)
-    mean, weight = ridge.mean[:, :k], ridge.precision[:, :k]
-    precision = jnp.linalg.inv(R)
-    H = jnp.einsum("ij,kl->ikjl", precision, M).reshape(S.size, S.size)
-    right = (precision @ S + weight * mean).ravel()
-    return jnp.linalg.solve(H + jnp.diag(weight.ravel()), right).reshape(S.shape)
-
-
-def _mean(z1: Array, n: Array, V1: Array, ridge: Any) -> Array:
-    """Return the π1 that maximises its part of the expected log-likelihood and its prior, a normal one or none."""
-    if ridge is None:
-        return z1 / n
-    # (n V1⁻¹ + D) π1 = V1⁻¹ z1 + D m, multiplied by V1
-    left = n * jnp.eye(len(V1), dtype=V1.dtype) + V1 * ridge.precision
-    return jnp.linalg.solve(left, z1 + V1 @ (ridge.precision * ridge.mean))
-
-
-def right_divide(S: Array, M: Array) -> Array:
-    """Return S M^-1 for a symmetric M."""
-    return jnp.linalg.solve(M, S.T).T
+    return regressed(
+        S, M, R, None if ridge is None else (ridge.mean[:, :k], ridge.precision[:, :k])
+    )
 
 
 def _whitened(x: Array, S: Array) -> Array:
@@ -149,3 +154,8 @@ def _whitened(x: Array, S: Array) -> Array:
 def _cross(C: Array, S: Array) -> Array:
     """Return C S' + S C'."""
     return C @ S.T + S @ C.T
+
+
+def _input_part(B: Array, S: Array, U: Array) -> Array:
+    """Return what inputs change in a sum of squares Σ (x - B u)(x - B u)', from S = Σ x u' and U = Σ u u'."""
+    return B @ U @ B.T - _cross(B, S)

@@ -20,8 +20,9 @@ from ..constraints import Constraints
 from ..proximal import proximal_gradient, quadratic, theorem1_step
 from ..result import FitResult, Stop
 from .checks import bad_start, warnings_of_floors
+from .input_mstep import right_divide
 from .loop import Tell, normalised
-from .mstep import Floors, right_divide, stationarity
+from .mstep import Floors, stationarity
 from .program import Problem
 
 
@@ -96,6 +97,8 @@ def fit_paper(
             "Algorithm 1 knows neither levels of the sequences' own nor priors of other parameters than A; give "
             "variant='exact'"
         )
+    if params.n_inputs:
+        raise ValueError("Algorithm 1 knows no inputs; give variant='exact'")
     e_step = jax.jit(lambda params, data: data.expected_statistics(params))
     stats, residual = e_step(params, problem.data), np.inf
     if not np.isfinite(float(stats.log_likelihood)):

@@ -15,6 +15,7 @@ from jaxtyping import Real
 
 from ...models import Cohort, ExpectedStatistics, LDSParams, Penalty, Prepared, prepare
 from ...models.conjugate import Conjugate, as_conjugate
+from ...models.kalman.statistics import InputStatistics
 from ..constraints import Constraints
 from .mstep import Floors, floors_below, m_step, stationarity
 
@@ -52,7 +53,7 @@ def pose(
     k = constraints.n_moving(start)
     prior = prior.expanded(k, dtype)
     learned = {name: p for name, p in (priors or {}).items() if constraints.free(name)}
-    others = as_conjugate(learned, start.n_states, start.n_channels, dtype, k)
+    others = as_conjugate(learned, start.n_states, start.n_channels, dtype, k, start.n_inputs)
     data = prepare(cohort, dtype, weights, start.n_states)  # type: ignore[arg-type]
     return Problem(data, prior, others, floors_below(start, constraints))
 
@@ -102,12 +103,20 @@ def evaluate(params: LDSParams, problem: Problem, constraints: Constraints) -> S
 
 def unevaluated(params: LDSParams) -> State:
     """Return a state whose E-step has not been run."""
-    return State(params, *_nothing(*params.C.shape, params.A.dtype))
+    return State(params, *_nothing(*params.C.shape, params.A.dtype, params.n_inputs))
 
 
 @lru_cache(maxsize=64)
-def _nothing(d: int, l: int, dtype) -> tuple[ExpectedStatistics, Array, Array]:
+def _nothing(d: int, l: int, dtype, p: int = 0) -> tuple[ExpectedStatistics, Array, Array]:
     """Return placeholders for the statistics, objective and residual of a state."""
     shapes = ((), (), (), (l,), (l, l), (l, l), (l, l), (l, l), (l, l), (d, l), (d, d), ())
-    zeros = (jnp.asarray(np.zeros(shape), dtype) for shape in shapes)
-    return ExpectedStatistics(*zeros), jnp.asarray(np.nan, dtype), jnp.asarray(np.inf, dtype)
+    of_inputs = ((p,), (p, p), (p, p), (l, p), (l, p), (l, p), (d, p))
+    zeros, with_inputs = (
+        [jnp.asarray(np.zeros(shape), dtype) for shape in each] for each in (shapes, of_inputs)
+    )
+    inputs = InputStatistics(*with_inputs) if p else None
+    return (
+        ExpectedStatistics(*zeros, inputs=inputs),
+        jnp.asarray(np.nan, dtype),
+        jnp.asarray(np.inf, dtype),
+    )

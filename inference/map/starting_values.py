@@ -3,6 +3,7 @@
 The work after pooling is on matrices as small as a window and does not grow with the number of sequences.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from scipy import linalg
 from ...models import Cohort, LDSParams, canonical_scaling
 from ...models.arguments import whole
 from ...models.basis import whitened
+from ...models.inputs import INTERCEPT
 from ...models.linalg import sym
 from .window_moments import Moments, blocks, channels, pool, white, window_length
 
@@ -25,7 +27,7 @@ _FIRST_STEPS = 20  # steps of EM on pi1 and V1
 
 
 def initial_params(
-    cohort: Cohort, n_states: int, method: str = "subspace", *, key: Any = None
+    cohort: Cohort, n_states: int, method: str = "subspace", *, key: Any = None, D: Any = None
 ) -> LDSParams:
     """Return Ω to start EM from: finite, covariances positive definite, A stable, Q of mean diagonal 1.
 
@@ -36,8 +38,16 @@ def initial_params(
 
     States for which the data have no evidence are small and independent AR(1) processes, drawn by
     `key` too (the same ones without a `key`): EM can grow such states, but not states of size zero. The units of a
-    channel do not matter: C's row and R follow them. A is bounded by a spectral radius of 0.9999.
+    channel do not matter: C's row and R follow them. A is bounded by a spectral radius of 0.9999. With inputs B is 0,
+    and D, unless it is given, a regression of y on them; the rest is of what that leaves.
     """
+    if cohort.u is not None:
+        D = regression_on_inputs(cohort) if D is None else np.asarray(D, float)
+        y = np.where(cohort.mask, cohort.y - cohort.u @ D.T, 0.0)
+        rest = replace(cohort, y=y, u=None, ahead=None)
+        found = initial_params(rest, n_states, method, key=key)
+        B = jnp.zeros((found.n_states, cohort.n_inputs))
+        return found._replace(B=B, D=jnp.asarray(D, dtype=float))
     l, mask = whole("n_states", n_states), np.asarray(cohort.mask)
     for j in np.flatnonzero(~mask.any((0, 1))):
         raise ValueError(
@@ -66,6 +76,26 @@ def initial_params(
         case _:
             raise ValueError(f"method is {method!r}; give 'subspace', 'pca' or 'random'")
     return _in_units(params, scale)
+
+
+def regression_on_inputs(cohort: Cohort, used: list[int] | None = None) -> np.ndarray:
+    """Return D (d, p) by least squares on the observed cells, with the inputs `used`: all, by default, but an intercept
+    of the states.
+
+    Where no input is an intercept there is one besides, which is not returned: it belongs to the states.
+    """
+    y, mask, u = np.asarray(cohort.y), np.asarray(cohort.mask), np.asarray(cohort.u)
+    if used is None:
+        of_states = INTERCEPT if cohort.labels.intercept == "state" else None
+        used = [j for j, name in enumerate(cohort.inputs) if name != of_states]
+    D = np.zeros((y.shape[2], u.shape[2]))
+    u = u[..., used]
+    if INTERCEPT not in [cohort.inputs[j] for j in used]:
+        u = np.concatenate([u, np.ones((*u.shape[:2], 1))], axis=2)
+    for i in range(len(D)):
+        seen = mask[..., i]
+        D[i, used] = np.linalg.lstsq(u[seen], y[..., i][seen], rcond=None)[0][: len(used)]
+    return D
 
 
 def _subspace(moments: Moments, l: int, rng) -> LDSParams:

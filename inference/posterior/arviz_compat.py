@@ -24,6 +24,9 @@ DIMS: dict[str, tuple[str, ...]] = {
     "R": ("channel", "channel_bis"),
     "pi1": ("state",),
     "V1": ("state", "state_bis"),
+    "B": ("state", "input"),
+    "D": ("channel", "input"),
+    "u": ("sequence", "time", "input"),
     "y": ("sequence", "time", "channel"),
     "lengths": ("sequence",),
     "log_likelihood": ("sequence",),
@@ -47,6 +50,7 @@ def coordinates(cohort: Cohort, n_states: int) -> dict[str, Any]:
         "eigenvalue": states,
         "channel": channels,
         "channel_bis": channels,
+        "input": [str(name) for name in cohort.inputs],
         "sequence": ids,
         "time": np.arange(1, cohort.n_steps + 1),
     }

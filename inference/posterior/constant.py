@@ -51,6 +51,8 @@ def stuck_entries(data: Any, n_channels: int) -> list[str]:
             still &= ~_of_the_prior(data, value, k)
         elif name in COVARIANCES:
             still &= ~_of_the_shape(name, value, k)
+        elif name in ("B", "D"):
+            still &= value != 0  # columns that are not there, and rows of static states
         found += [f"{name}[{', '.join(map(str, at))}]" for at in np.argwhere(still)]
     return found
 

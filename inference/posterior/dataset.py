@@ -16,6 +16,8 @@ from numpyro.infer import Predictive
 from ...models import Cohort, LDSParams, Penalty, Prior, log_likelihood
 from ...models.basis import moved
 from ...models.files import fingerprint
+from ...models.numpyro_model import inputs_of
+from ...models.params import PARAMETERS
 from ...models.priors.base import Symmetry
 from ...models.simulation import sample_paths
 from ..alignment import align, relabelling
@@ -79,6 +81,9 @@ def build(
         "fit_reason": fit.reason,
     }
     y = np.where(cohort.mask, cohort.y, np.nan)
+    known = {"lengths": cohort.lengths, **{f"map_{k}": v for k, v in params._asdict().items()}}
+    if cohort.u is not None:
+        known["u"] = cohort.u
     groups = {
         "posterior": az.dataset(
             posterior, coords, attrs=attrs, dims={**_DIMS, **target.prior.site_dims}
@@ -86,11 +91,7 @@ def build(
         "sample_stats": az.dataset(_sample_stats(chains), coords),
         "log_likelihood": az.dataset({"y": of_sequence}, coords, dims={"y": ("sequence",)}),
         "observed_data": az.dataset({"y": y}, coords, draws=False),
-        "constant_data": az.dataset(
-            {"lengths": cohort.lengths, **{f"map_{k}": v for k, v in params._asdict().items()}},
-            coords,
-            draws=False,
-        ),
+        "constant_data": az.dataset(known, coords, draws=False),
     }
     if num_predictive:
         n = chains.stats["energy"].shape[1]
@@ -179,16 +180,16 @@ def _log_likelihood(full, cohort: Cohort, free) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnames=("free", "N", "T"))
-def _paths_jit(keys, full, free, N, T):
+def _paths_jit(keys, full, free, N, T, u=None):
     """Draw observations for every draw, (n, N, T, d)."""
-    return each_draw(lambda params, key: sample_paths(key, params, (N,), T)[1], full, free, keys)
+    return each_draw(lambda params, key: sample_paths(key, params, (N,), T, u)[1], full, free, keys)
 
 
 def _cohorts(key, flat: Mapping[str, Any], cohort: Cohort, free) -> np.ndarray:
     """Draw a cohort of the same lengths for each of n draws of the free parameters, (n, N, T, d), NaN past the ends."""
     N, T, _ = cohort.y.shape
     keys = jax.random.split(key, len(flat[free[0]]))
-    y = np.asarray(_paths_jit(keys, flat, free, N, T))
+    y = np.asarray(_paths_jit(keys, flat, free, N, T, inputs_of(cohort)))
     inside = np.arange(T) < np.asarray(cohort.lengths)[:, None]
     return np.where(inside[..., None], y, np.nan).astype(np.float32)
 
@@ -235,7 +236,9 @@ def posterior_params(posterior: Any, n: int) -> tuple[dict[str, Any], tuple[str,
     total = chains * draws
     kept = np.unique(np.linspace(0, total - 1, min(n, total)).round().astype(int))
     full: dict[str, Any] = {}
-    for name in LDSParams._fields:
+    for name in PARAMETERS:
+        if f"map_{name}" not in constant:
+            continue  # B and D of a model without inputs
         if name in free:
             x = data[name].values
             full[name] = x.reshape(-1, *x.shape[2:])[kept]

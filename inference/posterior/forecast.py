@@ -10,9 +10,10 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
-from ...models import Cohort, kalman_filter
+from ...models import Cohort
 from ...models.arguments import probability, whole
-from ...models.forecasting import check_request
+from ...models.forecasting import check_request, forecast_inputs
+from ...models.kalman.smoother import before_input
 from ...models.simulation import sample_paths
 from . import arviz_compat as az
 from .dataset import each_draw, posterior_params
@@ -49,11 +50,13 @@ def posterior_forecast(
     horizon: int,
     given: ArrayLike | None = None,
     *,
+    inputs: ArrayLike | None = None,
     num_draws: int = 400,
 ) -> PosteriorForecast:
     """Draw paths of `horizon` steps after the first `given` steps of each sequence (all by default).
 
     `cohort` may differ from the one that the posterior was sampled on, with the same channels in the same units.
+    `inputs` replace those that the cohort has for the steps that are forecast, as in `forecast`.
     """
     d = az.group(posterior, "observed_data").sizes["channel"]
     if cohort.n_channels != d:
@@ -61,28 +64,34 @@ def posterior_forecast(
     num_draws = whole("num_draws", num_draws)
     psi = check_request(cohort, horizon, given)
     full, free = posterior_params(posterior, num_draws)
+    p = 0 if "B" not in full else full["B"].shape[-1]
+    if cohort.n_inputs != p:
+        raise ValueError(f"the posterior is of {p} inputs, the cohort has {cohort.n_inputs}")
+    u = forecast_inputs(cohort, psi, int(horizon), inputs)
     keys = jax.random.split(key, len(full[free[0]]))
-    paths, means = _paths(keys, full, cohort, psi, free, int(horizon))
+    paths, means = _paths(keys, full, cohort, psi, free, int(horizon), u)
     return PosteriorForecast(np.asarray(paths), np.asarray(psi), np.asarray(means).mean(0))
 
 
 @partial(jax.jit, static_argnames=("free", "horizon"))
-def _paths(keys, full, cohort: Cohort, psi, free, horizon):
+def _paths(keys, full, cohort: Cohort, psi, free, horizon, u=None):
     """Draw a path for every draw and sequence, and return the means, both (S, N, horizon, d)."""
-    n = jnp.arange(cohort.n_sequences)
 
     def one(params, key):
-        filtered = kalman_filter(params, cohort)
-        m, P = filtered.predicted_mean[n, psi], filtered.predicted_cov[n, psi]
+        m, P = before_input(params, cohort, psi)
 
-        def path(key, m, P):
-            return sample_paths(key, params._replace(pi1=m, V1=P), (), horizon)[1]
+        def path(key, m, P, u):
+            return sample_paths(key, params._replace(pi1=m, V1=P), (), horizon, u)[1]
 
-        def step(m, _):
-            return m @ params.A.T, m @ params.C.T
+        def step(m, u):
+            if u is None:
+                return m @ params.A.T, m @ params.C.T
+            m = m + u @ params.B.T
+            return m @ params.A.T, m @ params.C.T + u @ params.D.T
 
-        means = lax.scan(step, m, length=horizon)[1]  # (horizon, N, d)
-        paths = jax.vmap(path)(jax.random.split(key, len(m)), m, P)
+        by_step = None if u is None else jnp.swapaxes(u.astype(m.dtype), 0, 1)
+        means = lax.scan(step, m, by_step, length=horizon)[1]  # (horizon, N, d)
+        paths = jax.vmap(path)(jax.random.split(key, len(m)), m, P, u)
         return paths, jnp.swapaxes(means, 0, 1)
 
     return each_draw(one, full, free, keys)

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from ...models import Cohort, LDSParams, Prior, default_priors
+from ...models import Cohort, Prior, default_priors
+from ...models.conjugate import VarianceGuess
 from ...models.covariance_site import BlockInverseWishart
 from ...models.priors import embedded
+from ...models.priors.distribution import WithZeros
 from ..constraints import COVARIANCES
 from ..identifiability import Identifiability, identifiability_report
 from ..result import FitResult
@@ -21,7 +23,7 @@ def default_free(fit: FitResult) -> tuple[str, ...]:
 
     Those that the fit learned; without C where C alone fixes the basis; A alone, the rest held, where nothing does.
     """
-    learned = [name for name in LDSParams._fields if fit.constraints.free(name)]
+    learned = [name for name in fit.params._fields if fit.constraints.free(name)]
     if fit.constraints.Q == "unit diagonal" and "Q" in learned:
         learned.remove("Q")  # its correlations have no coordinates here
     for left_out in ((), ("C",), ("C", "Q"), ("C", "Q", "V1", "pi1")):
@@ -42,20 +44,20 @@ def checked_free(free: str | Sequence[str], fit: FitResult) -> tuple[str, ...]:
     if not names:
         raise ValueError("free is empty: with no free parameter there is nothing to sample")
     for name in names:
-        if name not in LDSParams._fields:
-            raise ValueError(f"free names {name!r}; it may name {', '.join(LDSParams._fields)}")
+        if name not in fit.params._fields:
+            raise ValueError(f"free names {name!r}; it may name {', '.join(fit.params._fields)}")
     if fit.constraints.own_levels and "C" in names:
         raise ValueError(
             "free names 'C', which levels of the sequences' own know a part of; hold it"
         )
     if fit.constraints.Q == "unit diagonal" and "Q" in names:
         raise ValueError("free names 'Q', which the fit kept a correlation matrix; hold it")
-    return tuple(name for name in LDSParams._fields if name in names)
+    return tuple(name for name in fit.params._fields if name in names)
 
 
 def directions_left(fit: FitResult, free: tuple[str, ...]) -> Identifiability:
     """Return the changes of basis that are open where only `free` is sampled, in the shapes of the fit."""
-    held = [name for name in LDSParams._fields if name not in free]
+    held = [name for name in fit.params._fields if name not in free]
     return identifiability_report(fit.params, fit.constraints.holding(*held))
 
 
@@ -98,8 +100,12 @@ def site_priors(
     identity = k == d and np.array_equal(fit.moving.C, np.eye(d))
     if "Q" in free and "C" not in free and not (identity or fit.constraints.own_levels):
         weak |= _as_fitted(fit)
+    if "B" in free:
+        weak["B"] = _of_inputs(cohort, fit, identity)
     known = {**default_priors(cohort, l), **weak, **fit.priors, **priors}
     found = {name: known[name] for name in free if name in known}
+    for name in {"B", "D"} & {*free}:
+        found[name] = _with_zeros(name, found[name], fit)
     for name in free:
         if name not in COVARIANCES:
             continue
@@ -113,6 +119,36 @@ def site_priors(
                 "numpyro's InverseWishart, whose blocks are known, or a fit that kept nothing"
             )
     return found
+
+
+def _of_inputs(cohort: Cohort, fit: FitResult, levels: bool) -> Any:
+    """Return a weak prior of B: a usual value of an input moves a state by up to a few of the state's own sd.
+
+    States that are levels have the sd of their channels, others one for all, so that they are not told apart.
+    """
+    l, u = fit.params.n_states, np.asarray(cohort.u)
+    size = np.sqrt((u**2).sum((0, 1)) / np.asarray(cohort.lengths).sum())
+    V1, Q = (np.diagonal(getattr(fit.params, name)) for name in ("V1", "Q"))
+    sd = np.full(l, np.sqrt((V1 + Q + np.asarray(fit.params.pi1) ** 2).mean()))
+    if levels:
+        sd[: fit.n_states] = np.sqrt(VarianceGuess.of(cohort).variance)
+    return dist.Normal(0.0, jnp.asarray(2 * sd[:, None] / np.where(size > 0, size, 1))).to_event(2)
+
+
+def _with_zeros(name: str, prior: Any, fit: FitResult) -> Any:
+    """Return the prior of B or D, without the columns that are not there and the rows of static states."""
+    shape = getattr(fit.params, name).shape
+    zero = np.ones(shape, bool)
+    rows = fit.n_states if name == "B" else shape[0]
+    zero[:rows, fit.constraints.columns(name, fit.params.n_inputs)] = False
+    if not zero.any():
+        return prior
+    base = getattr(prior, "base_dist", prior)
+    if not isinstance(base, dist.Normal | dist.Laplace):
+        raise ValueError(
+            f"priors[{name!r}] is a {type(base).__name__}, and {fit.constraints} is kept; give Normal or Laplace"
+        )
+    return WithZeros(base, zero)
 
 
 def _as_fitted(fit: FitResult) -> dict[str, Any]:
@@ -129,13 +165,14 @@ def _as_fitted(fit: FitResult) -> dict[str, Any]:
 
 def tells_apart(name: str, prior: Any) -> bool:
     """Tell whether the prior of a parameter tells states apart, by their order or their sign."""
-    if name == "R":
+    if name in ("R", "D"):
         return False
     if name in COVARIANCES and isinstance(prior, BlockInverseWishart):
         S = np.asarray(prior.scale_matrix)
         return not np.array_equal(S, S[0, 0] * np.eye(len(S)))
     base = getattr(prior, "base_dist", None)
-    if name in ("C", "pi1") and isinstance(base, dist.Normal):
+    if name in ("C", "pi1", "B") and isinstance(base, dist.Normal):
         scale = np.broadcast_to(np.asarray(base.scale), prior.event_shape)
-        return bool(np.any(np.asarray(base.loc))) or bool(np.ptp(scale, axis=-1).any())
+        states = -2 if name == "B" else -1
+        return bool(np.any(np.asarray(base.loc))) or bool(np.ptp(scale, axis=states).any())
     return True

@@ -13,6 +13,7 @@ from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
 from ...models import Cohort, LDSParams, Prepared, Prior, lds_model
 from ...models.numpyro_model import sample_params
+from ...models.params import PARAMETERS
 
 
 class Target(NamedTuple):
@@ -106,6 +107,6 @@ def _sites(flat, given, target, free):
     def one(z, given):
         here = target._replace(given=given)
         values = constrain_fn(partial(prior_model, free), (here,), {}, z, return_deterministic=True)
-        return {k: v for k, v in values.items() if k in free.names or k not in LDSParams._fields}
+        return {k: v for k, v in values.items() if k in free.names or k not in PARAMETERS}
 
     return jax.vmap(one)(flat, given) | given

@@ -6,6 +6,7 @@ The paper draws five such pairs at random for each patient; this is what their a
 import numpy as np
 
 from ...models import Cohort, LDSParams, kalman_filter
+from ...models.inputs import refuse_inputs
 
 
 def forecast_errors(params: LDSParams, cohort: Cohort) -> np.ndarray:
@@ -13,6 +14,7 @@ def forecast_errors(params: LDSParams, cohort: Cohort) -> np.ndarray:
 
     In the units that the cohort stores; NaN for a sequence with no value after its first step.
     """
+    refuse_inputs(cohort, "forecast_errors")
     predicted = np.asarray(kalman_filter(params, cohort).predicted_mean)
     A, C = np.asarray(params.A), np.asarray(params.C)
     return errors_of_states(predicted, A, C, np.asarray(cohort.y), np.asarray(cohort.mask))

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 
 from ...models import Cohort, Laplace, LDSParams, Penalty
 from ...models.arguments import whole
+from ...models.inputs import refuse_inputs
 from ...models.priors import as_penalty
 from ..map.em import fit_map
 from ..map.program import evaluate, pose
@@ -95,6 +96,7 @@ def regularization_path(
     begins at `init`: where noise is singular and entries of A are zero, EM leaves slowly or not at all, and warm fits
     were seen to end up to a thousand nats lower. From the largest β down, fits end lower with priors too.
     """
+    refuse_inputs(cohort, "regularization_path")
     prior = Laplace(1.0) if prior is None else as_penalty(prior)
     if not prior.penalised(whole("n_states", n_states)).any():
         raise ValueError(f"prior is {prior!r}, which has no penalty to vary")

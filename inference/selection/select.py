@@ -8,6 +8,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ...models import Cohort, Penalty
+from ...models.inputs import refuse_inputs
 from ..result import FitResult
 from .candidates import Candidate, given_candidates
 from .cross_validation import Part, Work, check_folds, cross_validated, folds_of, grid_of, joined
@@ -109,6 +110,7 @@ def select(
 
     Takes the options of `regularization_path`. Ctrl-C returns the result over the structures that are done.
     """
+    refuse_inputs(cohort, "select")
     rule_named(rule)
     if candidates is None:
         if n_states is None:

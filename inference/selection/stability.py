@@ -7,6 +7,7 @@ from tqdm.auto import tqdm
 
 from ...models import Cohort
 from ...models.arguments import whole
+from ...models.inputs import refuse_inputs
 from ..map.em import fit_map
 from ..result import FitResult
 
@@ -26,6 +27,7 @@ def stability_selection(
     them. Takes the options of `fit_map`, which may give other constraints. Ctrl-C returns the share among the fits that
     are done.
     """
+    refuse_inputs(cohort, "stability_selection")
     n_bootstraps = whole("n_bootstraps", n_bootstraps)
     rng = np.random.default_rng(seed)
     sequences, l = cohort.sequences(), fit.n_states

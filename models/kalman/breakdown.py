@@ -7,7 +7,7 @@ import numpy as np
 from numpyro.util import not_jax_tracer
 
 from ..cohort import Cohort
-from ..params import LDSParams
+from ..params import LDSParams, given
 
 Out = TypeVar("Out")
 
@@ -32,8 +32,8 @@ def explain_breakdown(result: Out, params: LDSParams, cohort: Cohort) -> Out:
 
 def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
     """Describe the first matrix that fails in a filter run on the host, in the precision of the parameters."""
-    Ω = LDSParams(*(np.asarray(x) for x in params))
-    for name, x in zip(LDSParams._fields, Ω, strict=True):
+    Ω = jax.tree.map(np.asarray, params)
+    for name, x in given(Ω).items():
         if not np.isfinite(x).all():
             return f"params.{name} holds a value that is not finite"
     for name in ("Q", "R", "V1"):
@@ -43,7 +43,8 @@ def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
     sequences = range(cohort.n_sequences)
     with np.errstate(all="ignore"):
         for strict, n in [(False, n) for n in sequences] + [(True, n) for n in sequences]:
-            found = _follow(Ω, np.asarray(cohort.y[n]), np.asarray(cohort.mask[n]), strict)
+            u = None if cohort.u is None else np.asarray(cohort.u[n])
+            found = _follow(Ω, np.asarray(cohort.y[n]), np.asarray(cohort.mask[n]), strict, u)
             if found:
                 t, what = found
                 return (
@@ -53,13 +54,20 @@ def find_breakdown(params: LDSParams, cohort: Cohort) -> str:
     return "the result is not finite, but the filter is: rounding, in a later step"
 
 
-def _follow(Ω: LDSParams, y: np.ndarray, mask: np.ndarray, strict: bool) -> tuple[int, str] | None:
+def _follow(
+    Ω: LDSParams, y: np.ndarray, mask: np.ndarray, strict: bool, u: np.ndarray | None = None
+) -> tuple[int, str] | None:
     """Return the first step that fails, and how; if strict, the predicted P must be definite too.
 
     A filter can pass through a P that is not definite; a smoother, which inverts P, cannot.
     """
     m, P = Ω.pi1, Ω.V1
+    if u is not None:
+        y, moves = y - u @ Ω.D.T, u @ Ω.B.T
+    else:
+        moves = np.zeros((len(y), len(m)))
     for t in range(len(y) + 1):
+        m = m + moves[t] if t < len(y) else m
         if not (np.isfinite(P).all() and np.isfinite(m).all()):
             return t, "the predicted state overflowed (is A unstable?)"
         if t == len(y):

@@ -26,6 +26,7 @@ class Complete(NamedTuple):
     unit: Real[Any, " N"]
     weights: Real[Any, " N"]  # how much each sequence counts in a sum
     n_t: Real[Any, " T"]  # how many sequences reach step t, with their weights
+    u: Real[Any, "T p N"] | None = None  # inputs, 0 past the end
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
         """Return log p(y_n | Ω) of each sequence, (N,); with rule=False JAX differentiates through the scan."""
@@ -48,7 +49,7 @@ class Complete(NamedTuple):
 def statistics(params: LDSParams, data: Complete, fwd: Forward) -> ExpectedStatistics:
     """Return the sums that EM needs, from the filter's result."""
     n_t = data.n_t
-    z1, M1, S00, S10, Szz, Syz = moments(params, data, fwd)
+    (z1, M1, S00, S10, Szz, Syz), inputs = moments(params, data, fwd)
     return ExpectedStatistics(
         n_sequences=n_t[0],
         n_transitions=n_t[1:].sum(),
@@ -62,6 +63,7 @@ def statistics(params: LDSParams, data: Complete, fwd: Forward) -> ExpectedStati
         Syz=Syz,
         Syy=sym((data.y * data.weights @ data.y.mT).sum(0)),
         log_likelihood=total(data, filter_terms(data, fwd)),
+        inputs=inputs,
     )
 
 

@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from ..cohort import Cohort
 from .complete import Complete
@@ -16,25 +17,51 @@ def compress(cohort: Cohort, kept: np.ndarray | None = None) -> Complete:
 
     States are linear in (1, y), so the cohort enters its sums only through Σ (1, y)(1, y)', for each length T_n
     separately. Where more than T_n d + 1 sequences have one length, the triangular factor of a QR of their rows
-    has that many rows and the same sums: the E-step's cost no longer grows with N.
+    has that many rows and the same sums: the E-step's cost no longer grows with N. With inputs, rows are (1, y, u).
     """
     T, d = cohort.n_steps, cohort.n_channels
     kept = np.ones(len(cohort), bool) if kept is None else kept
     values, of_kept = np.asarray(cohort.y)[kept], np.asarray(cohort.lengths)[kept]
+    inputs = None if cohort.u is None else np.asarray(cohort.u)[kept]
+    p = cohort.n_inputs
     parts, lengths = [], []
     for length in np.unique(of_kept):
         y = values[of_kept == length, :length]
         rows = np.hstack([np.ones((len(y), 1)), y.reshape(len(y), -1)])
+        if inputs is not None:
+            u = inputs[of_kept == length, :length]
+            rows = np.hstack([rows, u.reshape(len(u), -1)])
         if len(rows) > rows.shape[1]:
             rows = _triangular(rows)
-        parts.append(np.pad(rows, [(0, 0), (0, (T - length) * d)]))
+        if inputs is not None:
+            rows = _of_full_rank(rows)
+        ends = np.split(rows, [1, 1 + length * d], axis=1)
+        more = [0, (T - length) * d, (T - length) * p]
+        padded = [np.pad(x, [(0, 0), (0, n)]) for x, n in zip(ends, more, strict=True)]
+        parts.append(np.hstack(padded))
         lengths.append(np.full(len(rows), length))
     rows, length = np.concatenate(parts), np.concatenate(lengths)
     inside = np.arange(T)[:, None] < length
     n_t = (np.arange(T)[:, None] < of_kept).sum(1)
-    y = np.moveaxis(rows[:, 1:].reshape(-1, T, d), 0, -1)
-    host: Any = np.ascontiguousarray(y), inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
-    return Complete(*host)  # numpy, not jax, since the result is cached
+    y, u = (
+        np.ascontiguousarray(np.moveaxis(x.reshape(len(rows), T, k), 0, -1))
+        for x, k in zip(np.split(rows[:, 1:], [T * d], axis=1), (d, p), strict=True)
+    )
+    host: Any = y, inside.astype(float), rows[:, 0], np.ones(len(rows)), n_t
+    return Complete(*host, u=u if p else None)  # numpy, not jax, since the result is cached
+
+
+def _of_full_rank(rows: np.ndarray) -> np.ndarray:
+    """Return as many rows with the same sums as there are independent columns: inputs may be constant, or repeat."""
+    scale = np.sqrt((rows**2).sum(0))
+    scale = np.where(scale > 0, scale, 1.0)
+    factor: Any = scipy.linalg.qr(rows / scale, mode="r", pivoting=True)
+    R, order = factor[0], factor[1]
+    size = np.abs(np.diagonal(R))
+    rank = int((size > 1e-15 * len(size) * size[0]).sum())
+    found = np.zeros((rank, rows.shape[1]))
+    found[:, order] = R[:rank]
+    return found * scale if rank < len(rows) else rows
 
 
 def _triangular(rows: np.ndarray) -> np.ndarray:

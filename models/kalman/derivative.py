@@ -15,7 +15,8 @@ def fisher_rule(forward: Callable, value: Callable, score: Callable) -> Callable
     """Return f(params, data) = value(data, forward(params, data)), whose derivative is `score`.
 
     `score(params, data, forward's result, cotangent)` returns the gradients in the parameters, which are those of
-    symmetric arguments for covariances, and in data.y, or None there where nobody may differentiate in the data.
+    symmetric arguments for covariances, and in data.y, or None there where nobody may differentiate in the data, or
+    data with them in the place of its y, and None for what is not differentiated.
     """
 
     @jax.custom_vjp
@@ -29,7 +30,9 @@ def fisher_rule(forward: Callable, value: Callable, score: Callable) -> Callable
     def f_backward(residuals, cotangent):
         params, data, fwd = residuals
         grads, dy = score(params, data, fwd, cotangent)
-        return grads, None if dy is None else jax.tree.map(jnp.zeros_like, data)._replace(y=dy)
+        if dy is None or isinstance(dy, type(data)):
+            return grads, dy
+        return grads, jax.tree.map(jnp.zeros_like, data)._replace(y=dy)
 
     f.defvjp(f_forward, f_backward)
     return f

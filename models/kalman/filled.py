@@ -204,10 +204,24 @@ def by_group(groups: tuple[Any, ...], weights: Array) -> list[Array]:
     return parts
 
 
-def _each_score(params: LDSParams, data: Filled, law: Law, weights: Array) -> tuple[Any, None]:
+def _each_score(params: LDSParams, data: Filled, law: Law, weights: Array) -> tuple[Any, Filled]:
     parts = by_group(data.groups, weights)
     found = _filter(params, data, law, parts)
-    return _sum_score(params, data, found, jnp.ones((), weights.dtype))
+    grads, _ = _sum_score(params, data, found, jnp.ones((), weights.dtype))
+
+    def by_y(x):  # -K (y - μ) of the filled sequence, 0 at missing cells but for rounding
+        block, w = x
+        return -w[:, None] * ((_fill(law, block)[0] - law.mean) @ law.K[block.length])
+
+    dys = [lax.map(by_y, (group, w)) for group, w in zip(data.groups, parts, strict=True)]
+    return grads, only_values(data, dys)
+
+
+def only_values(data: Any, dys: list[Array]) -> Any:
+    """Return gradients in the y of the groups as data, with None for all that is not differentiated."""
+    nothing = dict.fromkeys(data.groups[0]._fields)
+    groups = [g._replace(**{**nothing, "y": dy}) for g, dy in zip(data.groups, dys, strict=True)]
+    return data._replace(**{**dict.fromkeys(data._fields), "groups": tuple(groups)})
 
 
 summed = fisher_rule(_sum_forward, _sum_value, _sum_score)

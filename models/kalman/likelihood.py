@@ -6,8 +6,9 @@ import numpy as np
 from jax import Array
 
 from ..cohort import Cohort
-from ..params import LDSParams, shapes_of
+from ..params import LDSParams, given, shapes_of
 from .breakdown import explain_breakdown
+from .input_means import deviations
 from .parts import Guarded
 from .prepare import Prepared, arrange, prepare, sequence_routes
 from .statistics import ExpectedStatistics
@@ -15,13 +16,24 @@ from .statistics import ExpectedStatistics
 
 def check_shapes(params: LDSParams, cohort: Cohort) -> None:
     """Raise unless the parameters' shapes fit each other and the cohort; shapes are known under jit too."""
-    l, d = jnp.shape(params.A)[-1], cohort.n_channels
-    for (name, shape), x in zip(shapes_of(l, d).items(), params, strict=True):
-        if jnp.shape(x) != shape:
+    l, d, p = jnp.shape(params.A)[-1], cohort.n_channels, cohort.n_inputs
+    shapes, found = shapes_of(l, d, p), given(params)
+    for name, x in found.items():
+        if name not in shapes:
             raise ValueError(
-                f"params.{name} has shape {jnp.shape(x)}; with {l} states (from A) and a cohort of {d} channels "
-                f"it must be {shape}"
+                f"params.{name} has shape {jnp.shape(x)}, and the cohort has no inputs"
             )
+        if jnp.shape(x) != shapes[name]:
+            inputs = f" and {p} inputs" if p else ""
+            raise ValueError(
+                f"params.{name} has shape {jnp.shape(x)}; with {l} states (from A) and a cohort of {d} channels"
+                f"{inputs} it must be {shapes[name]}"
+            )
+    for name in shapes.keys() - found.keys():
+        raise ValueError(
+            f"the cohort has inputs ({', '.join(cohort.inputs)}), and params.{name} is None; give {shapes[name]}, "
+            "zeros where an input has no effect"
+        )
 
 
 def log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
@@ -33,7 +45,7 @@ def log_likelihood(params: LDSParams, cohort: Cohort) -> Array:
     """
     check_shapes(params, cohort)
     if isinstance(cohort.y, np.ndarray) and isinstance(cohort.mask, np.ndarray):
-        routes = sequence_routes(cohort, jnp.result_type(*params), jnp.shape(params.A)[0])
+        routes = sequence_routes(cohort, params.dtype, jnp.shape(params.A)[0])
         if len(routes) > 1 or isinstance(routes[0][1], Guarded):
             values = [_sequences(params, data)[: len(n)] for n, data in routes]
             order = np.argsort(np.concatenate([n for n, _ in routes]))
@@ -70,18 +82,25 @@ def expected_statistics(
 
 
 def _prepared(params: LDSParams, cohort: Cohort, weights: Array | None = None) -> Prepared:
-    return prepare(cohort, jnp.result_type(*params), weights, jnp.shape(params.A)[0])
+    return prepare(cohort, params.dtype, weights, jnp.shape(params.A)[0])
+
+
+def _native(params: LDSParams, cohort: Cohort) -> tuple[LDSParams, Cohort]:
+    """Return a model and a cohort that `arrange` takes: sequences with gaps have none for inputs."""
+    return (params, cohort) if cohort.complete else deviations(params, cohort)
 
 
 @jax.jit
 def _with_rule(params: LDSParams, cohort: Cohort) -> Array:
-    data = arrange(cohort, jnp.result_type(*params))
+    params, cohort = _native(params, cohort)
+    data = arrange(cohort, params.dtype)
     return data.sequences(params)[: cohort.n_sequences]
 
 
 @jax.jit
 def _without_rule(params: LDSParams, cohort: Cohort) -> Array:
-    data = arrange(cohort, jnp.result_type(*params))
+    params, cohort = _native(params, cohort)
+    data = arrange(cohort, params.dtype)
     return data.sequences(params, rule=False)[: cohort.n_sequences]
 
 

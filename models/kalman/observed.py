@@ -17,7 +17,7 @@ from jaxtyping import Integer, Real
 from ..linalg import spd_inverse, sym
 from ..params import LDSParams
 from .derivative import fisher_rule, summed_rule
-from .filled import by_group
+from .filled import by_group, only_values
 from .statistics import ExpectedStatistics, StateMoments, statistics_of_score
 
 _LOG_2PI = 1.8378770664093453
@@ -74,7 +74,7 @@ class Law(NamedTuple):
 
 def joint_law(params: LDSParams, T: int) -> Law:
     """Return the law of T steps: Cov[z_t, y_s] is A^(t-s) P_s C' up to t, and P_t (C A^(s-t))' after."""
-    A, C, Q, R, pi1, V1 = params
+    A, C, Q, R, pi1, V1, *_ = params
     d, l = C.shape
 
     def step(carry, _):
@@ -188,10 +188,15 @@ def _each_value(data: Observed, law: Law) -> Array:
     return jnp.concatenate([lax.map(block_values, group).reshape(-1) for group in data.groups])
 
 
-def _each_score(params: LDSParams, data: Observed, law: Law, weights: Array) -> tuple[Any, None]:
+def _each_score(params: LDSParams, data: Observed, law: Law, weights: Array) -> tuple[Any, Any]:
     _, to_params = jax.vjp(lambda p: joint_law(p, data.inside.shape[1]), params)
-    _, a, D = _accumulate(law, data, 1, by_group(data.groups, weights))
-    return _score(to_params, law, a[0], D[0]), None
+    parts = by_group(data.groups, weights)
+    _, a, D = _accumulate(law, data, 1, parts)
+    dys = [
+        lax.map(lambda x: -x[1][:, None] * _condition(law, x[0])[1], (group, w))
+        for group, w in zip(data.groups, parts, strict=True)
+    ]
+    return _score(to_params, law, a[0], D[0]), only_values(data, dys)
 
 
 summed = summed_rule(_sum_value, _sum_value_and_score)

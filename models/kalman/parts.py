@@ -11,6 +11,7 @@ from ..params import LDSParams
 from .filled import Filled
 from .gappy import Gappy
 from .observed import Observed
+from .shifted import Shifted
 from .statistics import ExpectedStatistics
 
 
@@ -36,8 +37,8 @@ class Parts(NamedTuple):
 class Guarded(NamedTuple):
     """Sequences by the law of all their cells, and the same ones for the filter, which runs where that loses digits."""
 
-    dense: Filled | Observed
-    spare: Gappy
+    dense: Filled | Observed | Shifted
+    spare: Gappy | Shifted
     place: Integer[Any, " N"]  # where the sequences are in `dense.sequences`
 
     def sequences(self, params: LDSParams) -> Array:
@@ -72,7 +73,7 @@ class Guarded(NamedTuple):
         )
 
     def _either(self, params, dense, spare) -> Any:
-        T = self.dense.inside.shape[1]
+        T = getattr(self.dense, "route", self.dense).inside.shape[1]
         return lax.cond(stiffness(params, T) < safe_stiffness(params.A.dtype), dense, spare)
 
 
@@ -83,7 +84,7 @@ def stiffness(params: LDSParams, T: int) -> Array:
     observed cells is inverted whole. Where the noise of a cell given the other channels is far smaller than its
     variance this loses digits: about eps times the stiffness.
     """
-    A, C, Q, R, _, V1 = params
+    A, C, Q, R, _, V1, *_ = params
 
     def step(P, _):
         return A @ P @ A.T + Q, ((C @ P) * C).sum(1)

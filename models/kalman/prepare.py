@@ -6,7 +6,9 @@ sequence has its missing cells filled in by their conditional moments (`filled`)
 (`observed`), or has a recursion of its own (`gappy`, `skipping`), by the costs of `routes`.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from .gappy import Gappy
 from .packing import kept_steps, pack_filled, pack_observed
 from .parts import Guarded, Parts
 from .routes import Route, choose_routes, count_gaps
+from .shifted import Shifted, values_of
 from .skipping import Skipping
 from .statistics import ExpectedStatistics
 
@@ -62,13 +65,15 @@ def prepare(
             if not kept.any() or not np.isin(np.asarray(weights), (0, 1)).all():
                 return arrange(cohort, dtype, weights, _MULTIPLE)
             data = compress(cohort, kept)
-        sequences = (_fill(x, filled, xp=np) for x in data[:-1])
-        return Complete(*(jnp.asarray(x, dtype) for x in (*sequences, data.n_t)))
+        fields = data._replace(n_t=None)._asdict()
+        sequences = {k: _fill(x, filled, xp=np) for k, x in fields.items() if x is not None}
+        sequences["n_t"] = data.n_t
+        return Complete(**{k: jnp.asarray(x, dtype) for k, x in sequences.items()})
     if isinstance(cohort.lengths, np.ndarray) and not cohort.complete:
         if isinstance(cohort.mask, np.ndarray):
             return _routed(cohort, dtype, weights, n_states)
         return _by_length(cohort, dtype, weights)
-    return arrange(cohort, dtype, weights, _MULTIPLE)
+    return _filtered(cohort, dtype, weights)
 
 
 def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) -> Prepared:
@@ -85,7 +90,7 @@ def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) ->
         elif name is Route.FILTERED:
             parts.append(_by_length(few, dtype, w))
         elif name is Route.SKIPPED:
-            parts.append(skipped(few, dtype, w))
+            parts.append(shifted(skipped, few, dtype, w))
         else:
             parts.append(guarded(few, dtype, w, name))
     return parts[0] if len(parts) == 1 else Parts(tuple(parts))
@@ -95,20 +100,61 @@ def guarded(
     cohort: Cohort, dtype: Any, weights: Array | None = None, route: Route = Route.FILLED
 ) -> Guarded:
     """Arrange sequences to be filled in, or to go by their observed cells, with the filter as a spare route."""
-    w = np.ones(len(cohort.lengths)) if weights is None else weights
     pack = pack_filled if route is Route.FILLED else pack_observed
-    y, mask, lengths = (np.asarray(x) for x in (cohort.y, cohort.mask, cohort.lengths))
-    dense, place = pack(y, mask, lengths, w, dtype)
-    spare = arrange(replace(cohort, complete=False), dtype, weights, _MULTIPLE)
-    assert isinstance(spare, Gappy)
-    return Guarded(dense, spare, jnp.asarray(place))
+    mask, lengths = np.asarray(cohort.mask), np.asarray(cohort.lengths)
+    places = []
+
+    def packed(cohort, dtype, weights):
+        w = np.ones(len(lengths)) if weights is None else weights
+        dense, place = pack(np.asarray(cohort.y), mask, lengths, w, dtype)
+        places.append(jnp.asarray(place))
+        return dense
+
+    dense = shifted(packed, cohort, dtype, weights, places)
+    spare = _filtered(replace(cohort, complete=False), dtype, weights)
+    return Guarded(dense, spare, places[0] if cohort.u is None else jnp.arange(len(lengths)))
+
+
+def shifted(
+    make: Callable[..., Any],
+    cohort: Cohort,
+    dtype: Any,
+    weights: Array | None = None,
+    places: Sequence[Array] = (),
+) -> Any:
+    """Arrange sequences by a route for gaps, `make(cohort, dtype, weights)`; with inputs the route sees y - ȳ.
+
+    The route arranges the numbers of the cells too, as if they were values: that says where each ȳ belongs. `make`
+    fills `places` where the sequences do not come in their order.
+    """
+    if cohort.u is None:
+        return make(cohort, dtype, weights)
+    bare = replace(cohort, u=None, ahead=None)
+    route = make(bare, dtype, weights)
+    N, T, d = cohort.y.shape
+    numbers = 1 + np.arange(T * d * N).reshape(T, d, N).transpose(2, 0, 1)
+    xp: Any = np if isinstance(cohort.mask, np.ndarray) else jnp
+    numbered = make(replace(bare, y=xp.where(cohort.mask, numbers, 0)), jnp.int32, None)
+    u = jnp.moveaxis(jnp.asarray(cohort.u, dtype), 0, -1)
+    inside = jnp.arange(T)[:, None] < jnp.asarray(cohort.lengths)
+    w = jnp.ones(N, dtype) if weights is None else jnp.asarray(weights, dtype)
+    place = places[0] if places else jnp.arange(N)
+    return Shifted(route, values_of(numbered), place, u, inside.astype(dtype), w)
+
+
+def _filtered(cohort: Cohort, dtype: Any, weights: Array | None) -> Any:
+    """Arrange every sequence as it is, with inputs or without."""
+    if cohort.complete:
+        return arrange(cohort, dtype, weights, _MULTIPLE)
+    return shifted(partial(arrange, multiple=_MULTIPLE), cohort, dtype, weights)
 
 
 def _members(cohort: Cohort, chosen: np.ndarray, complete: bool = False) -> Cohort:
     """Return the sequences `chosen` as a cohort, up to the length of the longest."""
     lengths = np.asarray(cohort.lengths)[chosen]
-    fields = {name: getattr(cohort, name)[chosen, : lengths.max()] for name in ("y", "mask")}
-    return replace(cohort, lengths=lengths, complete=complete, **fields)
+    names = ("y", "mask") if cohort.u is None else ("y", "mask", "u")
+    fields = {name: getattr(cohort, name)[chosen, : lengths.max()] for name in names}
+    return replace(cohort, lengths=lengths, complete=complete, ahead=None, **fields)
 
 
 def _by_length(cohort: Cohort, dtype: Any, weights: Array | None) -> Prepared:
@@ -116,11 +162,11 @@ def _by_length(cohort: Cohort, dtype: Any, weights: Array | None) -> Prepared:
     lengths = np.asarray(cohort.lengths)
     cut = best_cut(lengths)
     if cut is None:
-        return arrange(cohort, dtype, weights, _MULTIPLE)
+        return _filtered(cohort, dtype, weights)
 
     def part(chosen):
         few = _members(cohort, chosen)
-        return arrange(few, dtype, None if weights is None else weights[chosen], _MULTIPLE)
+        return _filtered(few, dtype, None if weights is None else weights[chosen])
 
     return Parts((part(lengths <= cut), part(lengths > cut)))
 
@@ -138,11 +184,11 @@ def sequence_routes(
         chosen = route == name
         few = _members(cohort, chosen, complete=name is Route.COMPLETE)
         if name is Route.SKIPPED:
-            data = skipped(few, dtype)
+            data = shifted(skipped, few, dtype)
         elif name in (Route.FILLED, Route.OBSERVED):
             data = guarded(few, dtype, route=name)
         else:
-            data = arrange(few, dtype)
+            data = arrange(few, dtype) if few.complete else shifted(arrange, few, dtype)
         found.append((every[chosen], data))
     return found
 
@@ -175,7 +221,10 @@ def arrange(
     inside = within.astype(dtype)
     if cohort.complete:
         fields = (_fill(x, multiple) for x in (y, inside, jnp.ones(N, dtype), w))
-        return Complete(*fields, n_t=inside @ w)
+        u = cohort.u
+        if u is not None:
+            u = _fill(jnp.moveaxis(jnp.asarray(u, dtype), 0, -1), multiple)
+        return Complete(*fields, n_t=inside @ w, u=u)
     seen = jnp.moveaxis(jnp.asarray(cohort.mask), 0, -1)
     observed = (seen | ~within[:, None]).astype(dtype)
     filled = -(-N // multiple) * multiple

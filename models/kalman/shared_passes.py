@@ -7,8 +7,9 @@ adjoint r from its end to everything else, so that a pass over the sequences is 
 moderate size for each block instead of many tiny ones for each step.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Real
@@ -16,6 +17,7 @@ from jaxtyping import Real
 from ..linalg import small_product as mul
 from ..linalg import sym, whitener
 from ..params import LDSParams
+from .statistics import InputStatistics, input_sums
 
 if TYPE_CHECKING:
     from .complete import Complete, Terms
@@ -45,6 +47,9 @@ class Forward(NamedTuple):
     logdet: Real[Array, "B b"]
     m: Real[Array, "B l N"]  # E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
     e: Real[Array, "B b*d N"]  # whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
+    u: Real[Array, "B b*p N"] | None = (
+        None  # inputs, if there are any; then m is without B u of its step
+    )
 
 
 def block_length(T: int, l: int, d: int) -> int:
@@ -54,7 +59,7 @@ def block_length(T: int, l: int, d: int) -> int:
 
 def gains(params: LDSParams, T: int) -> Gains:
     """Run the Riccati recursion over T steps, filled up to whole blocks."""
-    A, C, Q, R, _, V1 = params
+    A, C, Q, R, _, V1, *_ = params
     b = block_length(T, A.shape[0], C.shape[0])
     B = -(-T // b)
 
@@ -76,22 +81,34 @@ def gains(params: LDSParams, T: int) -> Gains:
 
 
 def forward(params: LDSParams, data: "Complete", shared: Gains | None = None) -> Forward:
-    """Filter all sequences: one Riccati pass, unless it is given, then the means."""
+    """Filter all sequences: one Riccati pass, unless it is given, then the means.
+
+    Inputs enter the means alone. With m the prediction without B u of its step, a step has the cells (y, u): the
+    innovation is y - D u - C (m + B u), and the next m is L (m + B u) + A K (y - D u).
+    """
     T, d, N = data.y.shape
     shared = gains(params, T) if shared is None else shared
     _, W, _, WC, AK, L, _ = shared
     B, b, l, _ = L.shape
+    y = data.y
+    if data.u is not None:
+        y = jnp.concatenate([y, data.u], axis=1)
+        W, AK = (
+            jnp.concatenate([W, -(W @ params.D + WC @ params.B)], axis=3),
+            jnp.concatenate([AK, L @ params.B - AK @ params.D], axis=3),
+        )
+    cells = y.shape[1]
 
     # from (m, y) of a block to the m of its steps, and of the first step after it
     m = [jnp.broadcast_to(jnp.eye(l, dtype=L.dtype), (B, l, l))]
     for j in range(b):
         m.append(jnp.concatenate([L[:, j] @ m[j], AK[:, j]], axis=2))
-    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * d)
+    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * cells)
     blocks = jnp.concatenate([m[b], e.reshape(B, b * d, -1)], axis=1)
 
     pad = [(0, B * b - T), (0, 0)]
     inside = jnp.pad(data.inside, pad).reshape(B, b, N)
-    y = jnp.pad(data.y, [*pad, (0, 0)]).reshape(B, b * d, N)
+    y = jnp.pad(y, [*pad, (0, 0)]).reshape(B, b * cells, N)
     xs = blocks, y, jnp.repeat(inside, d, axis=1), _later(inside[:, 0])
 
     def step(m, x):
@@ -100,7 +117,13 @@ def forward(params: LDSParams, data: "Complete", shared: Gains | None = None) ->
         return out[:l] * goes_on, (m, out[l:] * inside)
 
     _, (m, e) = lax.scan(step, params.pi1[:, None] * data.unit, xs)
-    return Forward(*shared, m, e)
+    u = None if data.u is None else _blocks(data.u, B * b).reshape(B, -1, N)
+    return Forward(*shared, m, e, u)
+
+
+def _blocks(x: Array, T: int) -> Array:
+    """Fill up x (time first) with zeros to T steps."""
+    return jnp.pad(x, [(0, T - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
 
 
 def _stack(rows: list[Array], n: int) -> Array:
@@ -121,9 +144,9 @@ def _later(x: Array) -> Array:
 
 
 class Lifted(NamedTuple):
-    """Matrices (B, b, ., n) that take x = (m, e, r) of a block, (B, n, N), to quantities of its steps."""
+    """Matrices (B, b, ., n) that take x = (m, u, e, r) of a block, (B, n, N), to quantities of its steps."""
 
-    x: Real[Array, "B n N"]  # r is the adjoint that enters the block from its end
+    x: Real[Array, "B n N"]  # u: inputs, if any; r: the adjoint that enters the block from its end
     r: Real[Array, "B b l n"]  # to r_t, from the data after step t: E[e_{t+1} | y] = Q r_t
     u: Real[Array, "B b d n"]  # to u_t, likewise: E[v_t | y] = R u_t
     z: Real[Array, "B b l n"]  # to z_t = E[z_t | y]
@@ -135,7 +158,8 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
     A = params.A
     Pf, W, V, WC, AK, L, *_ = fwd
     B, b, d, l = V.shape
-    n = 2 * l + b * d
+    n_u = 0 if fwd.u is None else fwd.u.shape[1]
+    n, p = 2 * l + n_u + b * d, n_u // b
     eye = jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))
     r = [eye]  # r of the steps from the last to the first, and r before the first
     for j in reversed(range(b)):
@@ -147,14 +171,25 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
 
     r0, ends = lax.scan(step, jnp.zeros_like(fwd.m[0]), (r.pop(), fwd.e), reverse=True)
     r = jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (n - x.shape[2], 0)]) for x in r[::-1]], axis=1)
-    u = _cells(W.mT, l, l) - AK.mT @ r
+    u = _cells(W.mT, l + n_u, l) - AK.mT @ r
 
-    mf = [jnp.concatenate([eye, V[:, 0].mT], axis=2)]
+    start = eye if fwd.u is None else _input_columns(eye, params, p, n_u)
+    mf = [jnp.concatenate([start, V[:, 0].mT], axis=2)]
     for j in range(1, b):
-        mf.append(jnp.concatenate([A @ mf[-1], V[:, j].mT], axis=2))
+        after = A @ mf[-1]
+        if fwd.u is not None:
+            after = after.at[:, :, l + j * p : l + (j + 1) * p].set(params.B)
+        mf.append(jnp.concatenate([after, V[:, j].mT], axis=2))
     # m + P (r before the step) is the same, but rounds to the size of P_1 = V1, which may be large
     z = _stack(mf, n) + (Pf @ A.T) @ r
-    return Lifted(jnp.concatenate([fwd.m, fwd.e, ends], axis=1), r, u, z, r0)
+    parts = [fwd.m, fwd.e, ends] if fwd.u is None else [fwd.m, fwd.u, fwd.e, ends]
+    return Lifted(jnp.concatenate(parts, axis=1), r, u, z, r0)
+
+
+def _input_columns(eye: Array, params: LDSParams, p: int, n_u: int) -> Array:
+    """Return (I, B, 0): the first state of a block from m and the inputs of the block's steps."""
+    B = jnp.broadcast_to(params.B, (eye.shape[0], *params.B.shape))
+    return jnp.concatenate([eye, jnp.pad(B, [(0, 0), (0, 0), (0, n_u - p)])], axis=2)
 
 
 def information(fwd: Forward | Gains, n_t: Array) -> Array:
@@ -177,8 +212,8 @@ def information(fwd: Forward | Gains, n_t: Array) -> Array:
 
 def score(
     params: LDSParams, data: "Complete", fwd: Forward, cotangent: "Terms"
-) -> tuple[LDSParams, Array]:
-    """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N).
+) -> tuple[LDSParams, Any]:
+    """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N), or in y and inputs as data.
 
     The cotangent gives the weights w_n, and n_t, how many sequences reach step t, with their weights.
 
@@ -190,8 +225,9 @@ def score(
     l = A.shape[0]
     x, r, u, z, r0 = backward(params, fwd)
     ru = jnp.concatenate([r, u], axis=2)
-    G = (x[:, l:] * weights) @ x.mT  # r and u take nothing from m
-    total = _sum(ru[..., l:], G, jnp.concatenate([z, ru], axis=2))
+    first = l if fwd.u is None else l + fwd.u.shape[1]
+    G = (x[:, first:] * weights) @ x.mT  # r and u take nothing from m, nor from inputs
+    total = _sum(ru[..., first:], G, jnp.concatenate([z, ru], axis=2))
     z_part, ru_part = total[:, :l], total[:, l:]
 
     Lam = information(fwd, n_t)
@@ -209,18 +245,31 @@ def score(
         V1=0.5 * (r0 * weights @ r0.T - Lam0),
     )
     B, b, d, n = u.shape
+    if fwd.u is not None:  # E[e_t | y] = Q (A'r_t + C'u_t)
+        of_inputs = _with_inputs(ru[..., first:], G[:, :, l:first])
+        by_B = A.T @ of_inputs[:l] + params.C.T @ of_inputs[l:]
+        grads = grads._replace(B=by_B, D=of_inputs[l:])
+        by_u = (A @ params.B).T @ r + (params.C @ params.B + params.D).T @ u
     dy = -(u.reshape(B, b * d, n) @ x) * weights
-    return grads, dy.reshape(B * b, d, -1)[: data.y.shape[0]]
+    dy = dy.reshape(B * b, d, -1)[: data.y.shape[0]]
+    if fwd.u is None:
+        return grads, dy
+    du = (by_u.reshape(B, -1, n) @ x) * weights
+    du = du.reshape(B * b, -1, du.shape[2])[: data.y.shape[0]]
+    return grads, jax.tree.map(jnp.zeros_like, data)._replace(y=dy, u=du)
 
 
-def moments(params: LDSParams, data: "Complete", fwd: Forward) -> tuple[Array, ...]:
-    """Return the sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`."""
-    A, C, Q, R, _, _ = params
+def moments(
+    params: LDSParams, data: "Complete", fwd: Forward
+) -> tuple[tuple[Array, ...], InputStatistics | None]:
+    """Return the sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`, and those with inputs."""
+    A, C, Q, R, *_ = params
     weights, n_t = data.weights, data.n_t
     l = A.shape[0]
     b = fwd.V.shape[1]
     x, r, u, z, _ = backward(params, fwd)
-    total = _sum(z, (x * weights) @ x.mT, jnp.concatenate([r, u, z], axis=2)).T
+    G = (x * weights) @ x.mT
+    total = _sum(z, G, jnp.concatenate([r, u, z], axis=2)).T
     rz, uz, zz = total[:l], total[l:-l], total[-l:]
 
     # zz includes the steps between a sequence's end and that of its block, where z is A^s z_last after s steps
@@ -252,7 +301,24 @@ def moments(params: LDSParams, data: "Complete", fwd: Forward) -> tuple[Array, .
     z1 = z[0, 0] @ x[0]
     S00, Szz = zz - zz_last[0] + cov00, zz + cov
     M1 = z1 * weights @ z1.T + cov1
-    return z1 @ (weights * data.unit), M1, S00, A @ S00 + Q @ ez, Szz, C @ Szz + R @ vz
+    S10, Syz = A @ S00 + Q @ ez, C @ Szz + R @ vz
+    inputs = None
+    if fwd.u is not None:
+        assert data.u is not None
+        p = data.u.shape[1]
+        G = G[:, :, l : l + b * p]
+        after = (x * weights) @ _later(fwd.u[:, :p]).mT  # with the first input of the next block
+        Szu, S0u = _with_inputs(z, G), _with_inputs(z, jnp.concatenate([G[..., p:], after], 2))
+        inputs = input_sums(data.y, data.u, weights, data.unit, z1, S0u, Szu)
+        S10, Syz = S10 + params.B @ S0u.T, Syz + params.D @ Szu.T
+    return (z1 @ (weights * data.unit), M1, S00, S10, Szz, Syz), inputs
+
+
+def _with_inputs(a: Array, G: Array) -> Array:
+    """Return Σ_t a_t G_t for lifts a (B, b, i, n) and G (B, n, b p), the moments of x with the input of each step."""
+    B, b, i, n = a.shape
+    G = G.reshape(B, n, b, -1).swapaxes(1, 2).reshape(B * b * n, -1)
+    return a.transpose(2, 0, 1, 3).reshape(i, -1) @ G
 
 
 def _sum(a: Array, G: Array, b: Array) -> Array:

@@ -12,11 +12,15 @@ from ..linalg import sym_last
 from ..params import LDSParams
 from . import gappy
 from .breakdown import explain_breakdown
+from .input_means import deviations, input_means
 from .likelihood import check_shapes
 
 
 class Filtered(NamedTuple):
-    """Means and covariances of z_t | y_{1:t} and z_t | y_{1:t-1}; past the end of a sequence both are forecasts."""
+    """Means and covariances of z_t | y_{1:t} and z_t | y_{1:t-1}; past the end of a sequence both are forecasts.
+
+    With inputs, means past the end are NaN from where inputs are not known.
+    """
 
     mean: Real[Array, "N T l"]
     cov: Real[Array, "N T l l"]
@@ -26,7 +30,10 @@ class Filtered(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """Means and covariances of z_t | y_{1:T_n}; past the end of a sequence they are forecasts."""
+    """Means and covariances of z_t | y_{1:T_n}; past the end of a sequence they are forecasts.
+
+    With inputs, means past the end are NaN from where inputs are not known.
+    """
 
     mean: Real[Array, "N T l"]
     cov: Real[Array, "N T l l"]
@@ -37,7 +44,11 @@ class Smoothed(NamedTuple):
 def kalman_filter(params: LDSParams, cohort: Cohort) -> Filtered:
     """Return p(z_t | y_{1:t}), p(z_t | y_{1:t-1}) and log p(y) of each sequence."""
     check_shapes(params, cohort)
-    return explain_breakdown(_filter(params, cohort), params, cohort)
+    found = explain_breakdown(_filter(*deviations(params, cohort)), params, cohort)
+    if cohort.u is None:
+        return found
+    z = _state_means(params, cohort)
+    return found._replace(mean=found.mean + z[:, :-1], predicted_mean=found.predicted_mean + z)
 
 
 def kalman_smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
@@ -47,14 +58,37 @@ def kalman_smoother(params: LDSParams, cohort: Cohort) -> Smoothed:
     P_{t|T} = (I - J A) P_{t|t} (I - J A)' + J (Q + P_{t+1|T}) J'.
     """
     check_shapes(params, cohort)
-    return explain_breakdown(_smoother(params, cohort), params, cohort)
+    found = explain_breakdown(_smoother(*deviations(params, cohort)), params, cohort)
+    if cohort.u is None:
+        return found
+    return found._replace(mean=found.mean + _state_means(params, cohort)[:, :-1])
+
+
+def before_input(params: LDSParams, cohort: Cohort, psi: Array) -> tuple[Array, Array]:
+    """Return mean (N, l) and covariance (N, l, l) of z_{ψ+1} - B u_{ψ+1} given y_{1:ψ}: π1 and V1 for ψ = 0."""
+    check_shapes(params, cohort)
+    found = explain_breakdown(_filter(*deviations(params, cohort)), params, cohort)
+    n = jnp.arange(cohort.n_sequences)
+    m, P = found.predicted_mean[n, psi], found.predicted_cov[n, psi]
+    if cohort.u is not None:
+        z = jnp.pad(_state_means(params, cohort), [(0, 0), (1, 0), (0, 0)])
+        m = m + z[n, psi] @ jnp.asarray(params.A).T
+    return m, P
+
+
+@jax.jit
+def _state_means(params: LDSParams, cohort: Cohort) -> Array:
+    """Return z̄ of T + 1 steps, (N, T + 1, l): NaN past a sequence's end from where inputs are not known."""
+    u = jnp.asarray(cohort.inputs_ahead(1, jnp), params.dtype)
+    z, _ = input_means(jax.tree.map(jnp.asarray, params), jnp.moveaxis(u, 0, -1))
+    return jnp.moveaxis(z, -1, 0)
 
 
 @jax.jit
 def _filter(params: LDSParams, cohort: Cohort) -> Filtered:
-    params = LDSParams(*(jnp.asarray(x) for x in params))
+    params = jax.tree.map(jnp.asarray, params)
     A, Q = params.A, params.Q
-    data = _with_missing_ends(cohort, jnp.result_type(*params))
+    data = _with_missing_ends(cohort, params.dtype)
     fwd = gappy.forward(params, data)
     mean, cov = jnp.moveaxis(fwd.mf, -1, 0), jnp.moveaxis(fwd.Pf, -1, 0)
     N = mean.shape[0]

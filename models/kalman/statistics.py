@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Real
 
@@ -9,14 +10,40 @@ from ..linalg import definite, sym
 from ..params import LDSParams
 
 
+class InputStatistics(NamedTuple):
+    """Sums over sequences and steps with the inputs u_t of a model that has any, weighted by w_n."""
+
+    u1: Real[Any, " p"]  # Σ u_1
+    U11: Real[Any, "p p"]  # Σ u_1 u_1'
+    Suu: Real[Any, "p p"]  # Σ u_t u_t'
+    z1u: Real[Any, "l p"]  # Σ E[z_1] u_1'
+    S0u: Real[Any, "l p"]  # Σ_{t>=2} E[z_{t-1}] u_t'
+    Szu: Real[Any, "l p"]  # Σ E[z_t] u_t'
+    Syu: Real[Any, "d p"]  # Σ E[y_t] u_t'
+
+
+def input_sums(y: Any, u: Any, weights: Any, unit: Any, z1: Any, S0u: Any, Szu: Any) -> Any:
+    """Return the sums with inputs, from E[y] (T, d, N), u (T, p, N) and E[z_1] (l, N); the others are given."""
+    uw = u * weights
+    return InputStatistics(
+        u1=uw[0] @ unit,
+        U11=uw[0] @ u[0].T,
+        Suu=sym((uw @ u.mT).sum(0)),
+        z1u=z1 @ uw[0].T,
+        S0u=S0u,
+        Szu=Szu,
+        Syu=(y @ uw.mT).sum(0),
+    )
+
+
 class ExpectedStatistics(NamedTuple):
     """Sums over sequences n and steps t of posterior moments, M_t = E[z_t z_t' | y], weighted by w_n.
 
     The paper's Σ_{t>=2} M_t is S11, Σ M_{t,t-1} is S10, Σ_{t>=2} M_{t-1} is S00. Missing cells enter by their
-    conditional moments given the observed ones. At a step without any observed cell y_t is C z_t, without noise, and
-    the step is not counted in n_emissions. For R this is as if the step were not there. C meets points that lie on C:
-    its M-step is shorter, and the objective still never falls, since they add -½ |C_old z - C z|², in units of R, to
-    what EM maximises, which is 0 at C_old and nowhere above.
+    conditional moments given the observed ones. At a step without any observed cell y_t is C z_t + D u_t, without
+    noise, and the step is not counted in n_emissions. For R this is as if the step were not there. C meets points that
+    lie on C: its M-step is shorter, and the objective still never falls, since they add -½ |C_old z - C z|², in units
+    of R, to what EM maximises, which is 0 at C_old and nowhere above.
     """
 
     n_sequences: Real[Any, ""]  # Σ w_n
@@ -31,6 +58,7 @@ class ExpectedStatistics(NamedTuple):
     Syz: Real[Any, "d l"]  # Σ E[y_t z_t']
     Syy: Real[Any, "d d"]  # Σ E[y_t y_t']
     log_likelihood: Real[Any, ""]  # Σ w_n log p(y_n)
+    inputs: InputStatistics | None = None
 
 
 class StateMoments(NamedTuple):
@@ -53,7 +81,7 @@ def statistics_of_score(
     moments into account, and a step without an observed cell adds nothing to it. M1 is not computed in this way:
     2 V1 g_V1 V1 multiplies rounding by V1².
     """
-    A, C, Q, R, _, _ = params
+    A, C, Q, R, *_ = params
     (n_sequences, n_transitions, n_emissions), z1, M1, Szz, last = states
     S00 = Szz - last
     ez, vz = Q @ grads.A, R @ grads.C  # Σ E[e_t z_{t-1}'], Σ E[v_t z_t']
@@ -76,9 +104,10 @@ def statistics_of_score(
 
 def fisher_score(params: LDSParams, stats: ExpectedStatistics) -> LDSParams:
     """Return the gradient of the log-likelihood at `params`, where `stats` were taken (Fisher's identity), in numpy."""
-    A, C, Q, R, pi1, V1 = (np.asarray(x, float) for x in params)
+    A, C, Q, R, pi1, V1, B, D = _host(params).eight
     Q = definite(Q)  # states without noise have no score of their own
-    s = ExpectedStatistics(*(np.asarray(x, float) for x in stats))  # type: ignore[arg-type]
+    s = _host(stats)
+    u = s.inputs
 
     def by(S, total, n):  # ½ S⁻¹ (total - n S) S⁻¹
         return 0.5 * np.linalg.solve(S, np.linalg.solve(S, (total + total.T) / 2 - n * S).T)
@@ -86,11 +115,28 @@ def fisher_score(params: LDSParams, stats: ExpectedStatistics) -> LDSParams:
     first = s.M1 + s.n_sequences * np.outer(pi1, pi1) - 2 * np.outer(s.z1, pi1)
     moved = s.S11 - 2 * s.S10 @ A.T + A @ s.S00 @ A.T
     seen = s.Syy - 2 * s.Syz @ C.T + C @ s.Szz @ C.T
+    e1, ez, vz = s.z1 - s.n_sequences * pi1, s.S10 - A @ s.S00, s.Syz - C @ s.Szz
+    inputs = {}
+    if u is not None:
+        # Σ (z_1 - π1) u_1', Σ (z_t - A z_{t-1}) u_t' and Σ (y_t - C z_t) u_t'; then less the part of B or D
+        e1u, eu, vu = u.z1u - np.outer(pi1, u.u1), u.Szu - u.z1u - A @ u.S0u, u.Syu - C @ u.Szu
+        first = first - 2 * e1u @ B.T + B @ u.U11 @ B.T
+        moved = moved - 2 * eu @ B.T + B @ (u.Suu - u.U11) @ B.T
+        seen = seen - 2 * vu @ D.T + D @ u.Suu @ D.T
+        e1, ez, vz = e1 - B @ u.u1, ez - B @ u.S0u.T, vz - D @ u.Szu.T
+        by_B = np.linalg.solve(V1, e1u - B @ u.U11) + np.linalg.solve(Q, eu - B @ (u.Suu - u.U11))
+        inputs = {"B": by_B, "D": np.linalg.solve(R, vu - D @ u.Suu)}
     return LDSParams(
-        A=np.linalg.solve(Q, s.S10 - A @ s.S00),
-        C=np.linalg.solve(R, s.Syz - C @ s.Szz),
+        A=np.linalg.solve(Q, ez),
+        C=np.linalg.solve(R, vz),
         Q=by(Q, moved, s.n_transitions),
         R=by(R, seen, s.n_emissions),
-        pi1=np.linalg.solve(V1, s.z1 - s.n_sequences * pi1),
+        pi1=np.linalg.solve(V1, e1),
         V1=by(V1, first, s.n_sequences),
+        **inputs,
     )
+
+
+def _host(x: Any) -> Any:
+    """Return a pytree with its arrays on the host, in 64 bits."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float), x)

@@ -28,14 +28,21 @@ class Update(NamedTuple):
     log_likelihood: Real[Array, ""]  # log p(y_t | y_{1:t-1})
 
 
-def predict(state: Gaussian, A: ArrayLike, Q: ArrayLike) -> Gaussian:
-    """Return the distribution of the next state, z_{t+1} = A z_t + e with e ~ N(0, Q).
+def predict(
+    state: Gaussian,
+    A: ArrayLike,
+    Q: ArrayLike,
+    B: ArrayLike | None = None,
+    u: ArrayLike | None = None,
+) -> Gaussian:
+    """Return the distribution of the next state, z_{t+1} = A z_t + B u_{t+1} + e with e ~ N(0, Q); without B, no input.
 
-    m → A m,  P → A P A' + Q. `state` is z_t | y_{1:t} as (mean (l,), cov (l, l)); the result is z_{t+1} | y_{1:t}.
+    m → A m + B u,  P → A P A' + Q. `state` is z_t | y_{1:t} as (mean (l,), cov (l, l)), the result z_{t+1} | y_{1:t}.
     """
     m, P = map(jnp.asarray, state)
     A = jnp.asarray(A)
-    return Gaussian(A @ m, sym_last(A @ P @ A.T) + jnp.asarray(Q))
+    m = A @ m if B is None else A @ m + jnp.asarray(B) @ jnp.asarray(u)
+    return Gaussian(m, sym_last(A @ P @ A.T) + jnp.asarray(Q))
 
 
 def update(
@@ -43,6 +50,7 @@ def update(
 ) -> Update:
     """Return z_t | y_{1:t} from z_t | y_{1:t-1} and y_t = C z_t + v with v ~ N(0, R), and log p(y_t | y_{1:t-1}).
 
+    With inputs give y - D u for y.
     S = C P C' + R,  K = P C' S⁻¹,  m → m + K (y - C m),  P → (I - K C) P (I - K C)' + K R K'. A channel that is NaN in
     y (d,), or False in `observed` (d,), is missing; the others are used in full. Works under jit and vmap.
 

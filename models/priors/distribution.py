@@ -44,14 +44,46 @@ class PriorDistribution(Distribution):
         return self.prior.sample(key, self.event_shape[-1], sample_shape)
 
 
+class WithZeros(Distribution):
+    """Independent entries of a matrix, and zeros where `zero` is true: NUTS moves the others only.
+
+    `each` is the distribution of the entries, as a batch of scalars.
+    """
+
+    pytree_data_fields = ("each", "_support")
+
+    def __init__(self, each, zero, *, validate_args: bool | None = None):
+        zero = np.asarray(zero, bool)
+        self.each = each.expand(zero.shape)
+        self._support = FixedPattern(np.where(zero, 0.0, np.nan))
+        super().__init__((), zero.shape, validate_args=validate_args)
+
+    @constraints.dependent_property(event_dim=2)  # type: ignore[arg-type]
+    def support(self):  # type: ignore[override]
+        """The matrices with these zeros."""
+        return self._support
+
+    def _learned(self) -> Any:
+        pattern: Any = self._support
+        return np.isin(np.arange(np.prod(pattern.shape)), pattern.index).reshape(pattern.shape)
+
+    def log_prob(self, value, intermediates=None) -> Array:
+        """Return the log density of the entries that are not zero."""
+        return jnp.where(self._learned(), self.each.log_prob(value), 0.0).sum((-2, -1))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draw matrices, sample_shape + their shape."""
+        return jnp.where(self._learned(), self.each.sample(key, sample_shape), 0.0)
+
+
 class FixedPattern(constraints.Constraint):
-    """Real matrices (l, l) with given values where `fixed` (l, l) is not NaN."""
+    """Real matrices with given values where `fixed`, of their shape, is not NaN."""
 
     event_dim = 2
 
     def __init__(self, fixed):
         fixed = np.asarray(fixed, float)
-        self.n_states = len(fixed)
+        self.shape = fixed.shape
         self.free = tuple(np.flatnonzero(np.isnan(fixed)).tolist())  # compares by value
         self.values = tuple(fixed[~np.isnan(fixed)].tolist())
 
@@ -61,7 +93,7 @@ class FixedPattern(constraints.Constraint):
 
     @property
     def rest(self):
-        return np.delete(np.arange(self.n_states**2), self.index)
+        return np.delete(np.arange(np.prod(self.shape)), self.index)
 
     def __call__(self, x):
         flat = jnp.reshape(x, (*jnp.shape(x)[:-2], -1))
@@ -77,7 +109,7 @@ class FixedPattern(constraints.Constraint):
 
 @biject_to.register(FixedPattern)
 class ScatterTransform(transforms.Transform):
-    """The map from the entries of A that are not forced, a vector (m,), to A (l, l); log |det| = 0."""
+    """The map from the entries that are not fixed, a vector (m,), to the matrix; log |det| = 0."""
 
     domain = constraints.real_vector  # type: ignore[assignment]
     codomain = property(lambda self: self.pattern)  # type: ignore[assignment]
@@ -86,7 +118,7 @@ class ScatterTransform(transforms.Transform):
         self.pattern = pattern
 
     def __call__(self, x):
-        base = np.zeros(self.pattern.n_states**2)
+        base = np.zeros(np.prod(self.pattern.shape))
         base[self.pattern.rest] = self.pattern.values
         flat = jnp.broadcast_to(jnp.asarray(base, x.dtype), (*x.shape[:-1], len(base)))
         return flat.at[..., self.pattern.index].set(x).reshape(self.forward_shape(x.shape))
@@ -98,7 +130,7 @@ class ScatterTransform(transforms.Transform):
         return jnp.zeros(jnp.shape(x)[:-1])
 
     def forward_shape(self, shape):
-        return (*shape[:-1], self.pattern.n_states, self.pattern.n_states)
+        return (*shape[:-1], *self.pattern.shape)
 
     def inverse_shape(self, shape):
         return (*shape[:-2], len(self.pattern.free))

@@ -63,7 +63,14 @@ def violation(constraints, params, start):
 
 def test_every_field_is_looked_at():
     """A new field of `Constraints` is one that `violation` has to learn."""
-    known = {"hold", "diagonal", "Q", "C", "own_levels"}
+    known = {
+        "hold",
+        "diagonal",
+        "Q",
+        "C",
+        "own_levels",
+        "absent",
+    }  # absent: test_fit_with_inputs.py
     assert {field.name for field in fields(Constraints)} == known
 
 
@@ -126,7 +133,7 @@ def test_keywords_and_object_are_two_ways_to_say_the_same():
     with pytest.raises(TypeError, match="constraints is 'levels'"):
         fit_map(cohort, 2, Flat(), constraints="levels")  # type: ignore[arg-type]
     for bad, message in (
-        ({"hold": ("B",)}, "hold names 'B'"),
+        ({"hold": ("X",)}, "hold names 'X'"),
         ({"diagonal": ("A",)}, "diagonal names 'A'"),
         ({"Q": "unit"}, "Q is 'unit'"),
         ({"C": "eye"}, "C is 'eye'"),

