@@ -115,10 +115,12 @@ def _with_loadings(
             A[k, :l], A[:l, k] = prior.center_of(l)[k], prior.center_of(l)[:, k]
         if not fixed:
             A[k, k] = decay
-        variance = Q[k, k] / (1 - min(A[k, k] ** 2, 0.9))
-        if constraints.free("V1"):
-            V1[k], V1[:, k] = 0.0, 0.0
-            V1[k, k] = variance
+        noise = Q[k, k]
+        variance = noise / (1 - min(A[k, k] ** 2, 0.9))
+        for name, S, own in (("Q", Q, noise), ("V1", V1, variance)):
+            if constraints.free(name):
+                S[k], S[:, k] = 0.0, 0.0
+                S[k, k] = own
         if constraints.free("pi1"):
             pi1[k] = 0.0
         C[:, k] = size / np.sqrt(variance) * error @ direction
@@ -128,7 +130,9 @@ def _with_loadings(
         at = with_loadings(decay, direction, _SMALL)
         return error.T @ fisher_score(at, evaluate(at, problem, constraints).stats).C[:, k]
 
-    for decay in (float(params.A[k, k]),) if fixed else _DECAYS:
+    center = float(prior.center_of(l)[k, k])
+    decays = (*_DECAYS, center) if center else _DECAYS
+    for decay in (float(params.A[k, k]),) if fixed else decays:
         u = _leading(partial(gradient, decay), len(error))
         yield with_loadings(decay, u, _SIZE)
 
