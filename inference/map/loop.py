@@ -160,7 +160,10 @@ def stop(now: Climb, options: Options) -> Stop | None:
 def _second_look(now: Climb, options: Options) -> State | None:
     """Return a point with a higher objective that small steps do not find, or None."""
     asked = options.constraints, options.prior, options.tol
-    return second_look(now.point, now.problem, *asked)
+    try:
+        return second_look(now.point, now.problem, *asked)
+    except np.linalg.LinAlgError:  # a covariance that is singular but for rounding
+        return None
 
 
 def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:

@@ -103,3 +103,12 @@ def test_the_leading_direction_is_that_of_the_matrix(d):
     np.testing.assert_allclose(np.linalg.norm(u), 1.0)
     largest = np.linalg.eigvalsh(H)[-1]
     assert u @ H @ u > (0.8 if d > 8 else 1 - 1e-9) * largest - 1e-9 * (largest < 0)
+
+
+def test_a_matrix_that_is_singular_but_for_rounding_is_no_error(monkeypatch):
+    def singular(*_):
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+
+    monkeypatch.setattr(loop, "second_look", singular)
+    fit = fit_map(COHORT, 1, Laplace(1.0), init=faded(1), max_iter=60)
+    assert fit.converged and np.isfinite(fit.objective).all()
