@@ -27,6 +27,10 @@ class Full:
         """Return the number of coordinates of a covariance (k, k) of this shape."""
         return k * (k + 1) // 2
 
+    def n_coordinates(self, factor: np.ndarray) -> int:
+        """Return the number of coordinates around a covariance with this factor, fewer where some is at the floor."""
+        return self.size(factor.shape[1])
+
     def n_parameters(self, k: int) -> int:
         """Return how many of them are free."""
         return self.size(k)
@@ -136,20 +140,7 @@ class Diagonal(Full):
         return np.diag(np.where(low, S, F)), np.diag(np.sqrt(np.where(low, 0, S - F)))[:, ~low]
 
 
-class _Whole(Full):
-    """A shape that has coordinates only where all that is learned is clear of the floor."""
-
-    def above(
-        self, S: np.ndarray, floor: np.ndarray, clear: float
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the floor and a factor of S less the floor; None if a direction is within `clear` times the floor."""
-        blocks = self.learned(S - clear * floor)
-        if min(np.linalg.eigvalsh(block)[0] for block in blocks) <= 0:
-            return None
-        return floor, self.factor(S - floor)
-
-
-class UnitDiagonal(_Whole):
+class UnitDiagonal(Full):
     """The shape of a correlation matrix, no eigenvalue of which goes below a millionth."""
 
     def n_parameters(self, k: int) -> int:
@@ -179,6 +170,17 @@ class UnitDiagonal(_Whole):
 
         return sym(Q + lengths[jnp.argmin(jax.vmap(loss)(lengths))] * E)
 
+    def above(
+        self, S: np.ndarray, floor: np.ndarray, clear: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the floor and a factor of S less the floor; None if a direction is within `clear` times the floor.
+
+        There EM alone moves it: the coordinates rescale S, and with it a part that is to stay at the floor.
+        """
+        if np.linalg.eigvalsh(S - clear * floor)[0] <= 0:
+            return None
+        return floor, self.factor(S - floor)
+
     def at(
         self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
     ) -> tuple[np.ndarray, Any]:
@@ -197,7 +199,7 @@ class UnitDiagonal(_Whole):
         return super().pull(g, S, known, factor, n)
 
 
-class Split(_Whole):
+class Split(Full):
     """The shape of a block-diagonal covariance whose first k rows have one shape, and whose others another.
 
     The others have no noise at all where `rest` is None: zeros, which are not learned.
@@ -213,19 +215,14 @@ class Split(_Whole):
             (shape, [X[s, s] for X in matrices]) for shape, s in zip(self.shapes, at, strict=True)
         ]
 
-    def _sizes(self, n: int) -> list[int]:
-        """Return the number of coordinates of each block of a covariance (n, n)."""
-        sizes = self.k, n - self.k
-        return [s.size(m) if s is not None else 0 for s, m in zip(self.shapes, sizes, strict=True)]
-
     def size(self, k: int) -> int:
         """Return the number of coordinates of both blocks."""
-        return sum(self._sizes(k))
+        both = zip(self.shapes, (self.k, k - self.k), strict=True)
+        return sum(s.size(m) for s, m in both if s is not None)
 
     def n_parameters(self, k: int) -> int:
         """Return how many of them are free."""
-        sizes = self.k, k - self.k
-        both = zip(self.shapes, sizes, strict=True)
+        both = zip(self.shapes, (self.k, k - self.k), strict=True)
         return sum(s.n_parameters(m) for s, m in both if s is not None)
 
     def blocks(self, k: int) -> tuple[int, ...]:
@@ -237,12 +234,34 @@ class Split(_Whole):
         """Return the blocks of S that are learned."""
         return [block for shape, (block,) in self._parts(S) if shape is not None]
 
-    def factor(self, S: np.ndarray) -> np.ndarray:
-        """Return the lower triangular factor of each block that is learned, 0 elsewhere."""
-        blocks = [
-            np.zeros_like(X) if shape is None else shape.factor(X) for shape, (X,) in self._parts(S)
+    def above(
+        self, S: np.ndarray, floor: np.ndarray, clear: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return B and a factor L, S = B + L L', block by block; a block that is all at its floor stays as it is."""
+        found = [
+            (shape is not None and shape.above(X, F, clear)) or (X, np.zeros((len(X), 0)))
+            for shape, (X, F) in self._parts(S, floor)
         ]
-        return np.asarray(block_diag(*blocks))
+        if not any(L.size for _, L in found):
+            return None
+        base, factor = (np.asarray(block_diag(*blocks)) for blocks in zip(*found, strict=True))
+        return base, factor
+
+    def _blocks_of(self, factor: np.ndarray) -> list[tuple[Full, np.ndarray, slice]]:
+        """Return shape, factor and rows of each block; what is not learned has no columns, in whatever shape."""
+        columns = np.count_nonzero(factor[: self.k].any(axis=0))
+        parts = (
+            (slice(None, self.k), slice(None, columns)),
+            (slice(self.k, None), slice(columns, None)),
+        )
+        return [
+            (shape or FULL, factor[rows, of], rows)
+            for shape, (rows, of) in zip(self.shapes, parts, strict=True)
+        ]
+
+    def n_coordinates(self, factor: np.ndarray) -> int:
+        """Return the number of coordinates of both blocks."""
+        return sum(shape.n_coordinates(L) for shape, L, _ in self._blocks_of(factor))
 
     def m_step(self, now: Array, total: Array, n: Array, floor: Array) -> Array:
         """Return the M-step of each block."""
@@ -256,24 +275,20 @@ class Split(_Whole):
         self, x: np.ndarray, factor: np.ndarray, floor: np.ndarray, n: float
     ) -> tuple[np.ndarray, Any]:
         """Return the covariance at coordinates x, and matrices that `pull` needs again."""
-        xs = np.split(x, self._sizes(len(factor))[:1])
-        found = [
-            (np.zeros_like(F), None) if shape is None else shape.at(part, F, low, n)
-            for part, (shape, (F, low)) in zip(xs, self._parts(factor, floor), strict=True)
-        ]
+        blocks, found = self._blocks_of(factor), []
+        ends = np.cumsum([shape.n_coordinates(L) for shape, L, _ in blocks])
+        for part, (shape, L, at) in zip(np.split(x, ends[:-1]), blocks, strict=True):
+            found.append(shape.at(part, L, floor[at, at], n))
         return np.asarray(block_diag(*(S for S, _ in found))), [known for _, known in found]
 
     def pull(
         self, g: np.ndarray, S: np.ndarray, known: Any, factor: np.ndarray, n: float
     ) -> np.ndarray:
         """Return the gradient in x from the gradient in the covariance."""
-        parts = zip(self._parts(g, S, factor), known, strict=True)
-        pulled = [
-            shape.pull(g, S, known, F, n)
-            for (shape, (g, S, F)), known in parts
-            if shape is not None
-        ]
-        return np.concatenate(pulled)
+        blocks = zip(self._blocks_of(factor), known, strict=True)
+        return np.concatenate(
+            [shape.pull(g[at, at], S[at, at], k, L, n) for (shape, L, at), k in blocks]
+        )
 
 
 FULL, DIAGONAL, UNIT_DIAGONAL = Full(), Diagonal(), UnitDiagonal()

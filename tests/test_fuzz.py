@@ -67,8 +67,9 @@ def test_every_choice_is_met_by_a_configuration():
 
 
 # 105: EM had just freed an entry of A, 0.6 nats below the optimum; 199: a start at which A explodes fell; 1256: such an
-# A looked settled, 4 nats below
-@pytest.mark.parametrize("seed", [105, 199, 1256])
+# A looked settled, 4 nats below; saddle points: a state had faded from the channels (864, 13 nats below), or its noise
+# had (1344, 3 nats below)
+@pytest.mark.parametrize("seed", [105, 199, 1256, 864, 1344])
 def test_random_fits_are_sound(seed):
     row = soundness.random_fit(seed, max_iter=200)
     assert row["outcome"] == "fit", row

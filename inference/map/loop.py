@@ -26,6 +26,7 @@ from .accelerate.coordinates import chart_at
 from .accelerate.quasi_newton import quasi_newton
 from .checks import bad_start, drift, warnings_of_floors
 from .program import Problem, State, evaluate, log_prior, run, unevaluated
+from .second_look import second_look
 
 _CHUNK = 25  # EM iterations in one compiled run, after which progress is shown and Ctrl-C is seen
 _FIRST, _BETWEEN = 20, 3  # EM iterations before and between runs of quasi-Newton steps
@@ -79,9 +80,9 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
             now = em_steps(now, options, tell)
             reason = stop(now, options)
             settled = reason is Stop.TOLERANCE and options.accelerate
-            calmer = _calmer(now, options) if settled else None
-            if calmer is not None:
-                now, reason = now._replace(point=calmer, tried=False, signs=None), None
+            higher = _second_look(now, options) if settled else None
+            if higher is not None:
+                now, reason = now._replace(point=higher, tried=False, signs=None), None
             if reason is None and options.accelerate:
                 now, interrupted = accelerated(now, options, tell)
                 reason = Stop.INTERRUPTED if interrupted else None
@@ -156,24 +157,13 @@ def stop(now: Climb, options: Options) -> Stop | None:
     return None
 
 
-def _calmer(now: Climb, options: Options) -> State | None:
-    """Return a point with A nearer to the prior's centre that has a higher objective, if A is not stable.
-
-    States that explode are known so well, given themselves, that neither EM nor quasi-Newton steps move A, even where
-    they show in no channel and the penalty alone says where A belongs.
-    """
-    A = np.asarray(options.constraints.moving(now.point.params).A)
-    if not options.constraints.free("A") or not np.abs(np.linalg.eigvals(A)).max() > 1:
+def _second_look(now: Climb, options: Options) -> State | None:
+    """Return a point with a higher objective that small steps do not find, or None."""
+    asked = options.constraints, options.prior, options.tol
+    try:
+        return second_look(now.point, now.problem, *asked)
+    except np.linalg.LinAlgError:  # a covariance that is singular but for rounding
         return None
-    center, k = options.prior.center_of(len(A)).astype(A.dtype), len(A)
-    least = float(now.point.objective) + options.tol * (1 + abs(float(now.point.objective)))
-    for share in (0.0, 0.5, 0.9):
-        moved = jnp.asarray(now.point.params.A).at[:k, :k].set(center + share * (A - center))
-        params = now.point.params._replace(A=moved)
-        there = evaluate(params, now.problem, options.constraints)
-        if _is_finite(there) and float(there.objective) > least:
-            return there
-    return None
 
 
 def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:

@@ -7,7 +7,7 @@ import pytest
 from oracles import Shape, random_problem
 
 from sparse_lds.inference import Constraints, fit_map, identifiability_report, relaxed_fit
-from sparse_lds.inference.covariances import DIAGONAL, FULL, UNIT_DIAGONAL
+from sparse_lds.inference.covariances import DIAGONAL, FULL, UNIT_DIAGONAL, Split
 from sparse_lds.models import Cohort, Flat, Laplace, LDSParams, check_params
 from sparse_lds.models.params import shapes_of
 
@@ -288,6 +288,42 @@ def test_directions_at_the_floor_stay_and_the_others_move(shape):
                 slope[i], (ends[0] - ends[1]) / (2 * h), rtol=1e-5, atol=1e-7
             )
     assert shape.above(floor, floor, 2.0) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"), [(FULL, FULL), (DIAGONAL, DIAGONAL), (FULL, None), (UNIT_DIAGONAL, None)]
+)
+@pytest.mark.parametrize("low", [(), (0,), (0, 1), (3,), (0, 2, 3)])
+def test_blocks_move_where_they_are_clear_of_their_floors(first, rest, low):
+    """It begins at a block-diagonal S, has its slope, and what is at the floor stays, a whole block if need be."""
+    rng, n, floor = np.random.default_rng(0), 20.0, 1e-6 * np.eye(4)
+    variances = np.where(np.isin(range(4), low), 1e-6, [0.5, 2.0, 1.0, 3.0])
+    S = np.diag(np.where(first is UNIT_DIAGONAL, 1.0, variances))
+    if rest is None:
+        S[2:], floor[2:] = 0.0, 0.0
+    shape = Split(2, first, rest)
+    found = shape.above(S, floor, 2.0)
+    if found is None:
+        assert not (np.diagonal(S) > 2 * np.diagonal(floor)).any()
+        return
+    base, factor = found
+    size = shape.n_coordinates(factor)
+    np.testing.assert_allclose(shape.at(np.zeros(size), factor, base, n)[0], S, atol=1e-12)
+    weights = rng.normal(size=(4, 4))
+    weights = weights + weights.T
+    x = rng.normal(size=size)
+    here, known = shape.at(x, factor, base, n)
+    assert not here[:2, 2:].any() and not here[2:, :2].any()
+    stays = [i for i in range(4) if S[i, i] <= 2 * floor[i, i]]
+    np.testing.assert_allclose(np.diagonal(here)[stays], np.diagonal(S)[stays], rtol=1e-9)
+    ends = [
+        [(weights * shape.at(x + s * 1e-6 * e, factor, base, n)[0]).sum() for s in (1, -1)]
+        for e in np.eye(size)
+    ]
+    numeric = (np.array(ends) @ [1, -1]) / 2e-6
+    np.testing.assert_allclose(
+        shape.pull(weights, here, known, factor, n), numeric, rtol=1e-5, atol=1e-7
+    )
 
 
 def test_a_fit_with_directions_at_their_floors_converges():

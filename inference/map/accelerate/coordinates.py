@@ -70,7 +70,7 @@ class Chart(NamedTuple):
         size = self.constraints.sizes(self.origin)
         for name in self.floors:  # fewer where directions are at the floor
             shape = self.constraints.covariance(name, self.origin)
-            size[name] = shape.size(self.factors[name].shape[1])
+            size[name] = shape.n_coordinates(self.factors[name])
         return {name: size[name] for name in self.moving}
 
     def parts(self, x: np.ndarray) -> list[tuple[str, np.ndarray]]:

@@ -16,6 +16,7 @@ from ....models import ExpectedStatistics, LDSParams
 from .coordinates import Chart
 
 _MEMORY = 100  # pairs kept by L-BFGS-B
+_STALLED = 50  # steps that gain less than the tolerance, in nats, after which EM tells what is left
 
 
 class Run(NamedTuple):
@@ -34,7 +35,7 @@ def quasi_newton(
     tol: float,
     stepped: Callable[[float], None],
 ) -> Run:
-    """Take up to max_iter steps, fewer if the gradient is within a tenth of what EM calls optimal.
+    """Take up to max_iter steps, fewer if the gradient is within a tenth of what EM calls optimal, or they gain little.
 
     `objective` is the objective at the chart's origin. `stepped` is called with the objective after each step.
     """
@@ -63,7 +64,8 @@ def quasi_newton(
         best, last = value, np.array(intermediate_result.x)
         stepped(constant - value)
         reached.append(constant - value)
-        if len(reached) >= max_iter:
+        stalled = len(reached) > _STALLED and reached[-1] - reached[-1 - _STALLED] < tol
+        if stalled or len(reached) >= max_iter:
             raise StopIteration
 
     interrupted, gtol = False, 0.1 * tol * chart.counts["V1"] ** 0.5
