@@ -110,7 +110,8 @@ def _with_loadings(
     fixed = not constraints.free("A") or prior.forced(l)[k, k]
 
     def with_loadings(decay: float, direction: np.ndarray, size: float) -> LDSParams:
-        A, C, Q, R, pi1, V1 = _on_host(params)
+        host = _on_host(params)
+        A, C, Q, _, pi1, V1 = host[:6]
         if constraints.free("A"):
             A[k, :l], A[:l, k] = prior.center_of(l)[k], prior.center_of(l)[:, k]
         if not fixed:
@@ -123,8 +124,10 @@ def _with_loadings(
                 S[k, k] = own
         if constraints.free("pi1"):
             pi1[k] = 0.0
+        if host.B is not None and constraints.free("B"):
+            host.B[k] = 0.0
         C[:, k] = size / np.sqrt(variance) * error @ direction
-        return _like(params, LDSParams(A, C, Q, R, pi1, V1))
+        return _like(params, host)
 
     def gradient(decay: float, direction: np.ndarray) -> np.ndarray:
         at = with_loadings(decay, direction, _SMALL)

@@ -59,6 +59,18 @@ def test_a_fit_leaves_a_saddle_point(name, monkeypatch):
     assert left.converged and left.objective[-1] < best.objective[-1] - 10  # if not, no test
 
 
+def test_a_fit_with_inputs_leaves_it_too():
+    u = np.random.default_rng(1).normal(size=(20, 12, 1))
+    cohort = Cohort.from_array(COHORT.y, inputs=u)
+    nothing = {"B": np.zeros((1, 1)), "D": np.zeros((3, 1))}
+    fits = [
+        fit_map(cohort, 1, Laplace(1.0), init=start._replace(**nothing), max_iter=400)
+        for start in (faded(1), TRUE)
+    ]
+    assert abs(fits[0].objective[-1] - fits[1].objective[-1]) < 1e-2
+    assert (np.diff(fits[0].objective) >= -1e-9 * np.abs(fits[0].objective[:-1])).all()
+
+
 @pytest.mark.parametrize("l", [1, 2])
 def test_a_state_that_is_rightly_off_stays(l, monkeypatch):
     """A state without memory is no more than noise: the fit ends where it would without a look, bit for bit.
