@@ -19,6 +19,7 @@ from scipy.optimize import minimize
 
 from ...models.linalg import sym
 from ...models.priors import NormalPrior
+from .sweep import spike_slab
 from .target import Free, Target, potential, start
 
 _STEPS = 100  # quasi-Newton steps at most
@@ -91,7 +92,7 @@ def _curvature(energy: Energy, x: np.ndarray, dtype: Any) -> np.ndarray:
 
 def _smooth(target: Target) -> Target | None:
     """Return the target with a prior on A that has no kinks; None if there is none to stand in."""
-    if target.given:
+    if spike_slab(target) is not None:
         return target  # with γ given, spike and slab is normal
     if "A" in target.priors:
         return None

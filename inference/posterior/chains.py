@@ -103,7 +103,7 @@ def run_chains(
                 if settings.adapt_mass:
                     early = jax.tree.map(lambda *x: np.concatenate(x)[warm // 4 :], *draws)[0]
                     covariance = shrunk_covariance(early, covariance)
-                state = begun(keys[c, 2], state.nuts.z, covariance, spikes is not None)
+                state = begun(keys[c, 2], state.nuts.z, covariance, bool(target.given))
                 draws = []
             save_chain(file, c, state, draws, done)
             advanced(n)

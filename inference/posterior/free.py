@@ -16,6 +16,8 @@ from ...models.priors.distribution import WithZeros
 from ..constraints import COVARIANCES
 from ..identifiability import Identifiability, identifiability_report
 from ..result import FitResult
+from .frame import SITE, frame_of
+from .target import Free, Target
 
 
 def default_free(fit: FitResult) -> tuple[str, ...]:
@@ -161,6 +163,23 @@ def _as_fitted(fit: FitResult) -> dict[str, Any]:
     }
     width = variances["V1"] + np.asarray(fit.params.pi1) ** 2
     return {**near, "pi1": dist.Normal(jnp.zeros(k), jnp.sqrt(width)).to_event(1)}
+
+
+def framed(target: Target, free: Free, fit: FitResult, n_directions: int) -> Target:
+    """Return a target whose rotations are drawn apart, if all of them are open and the prior on A alone tells them.
+
+    Otherwise, or where a rotation hardly moves the fit, the target as it is.
+    """
+    l = fit.params.n_states
+    own_site = "A" in target.priors or target.prior.start(target.params.A).keys() != {"A"}
+    told = any(tells_apart(name, prior) for name, prior in target.priors.items())
+    rotations = {"A", "C", "pi1", "V1"} <= {*free.names} and n_directions == l * (l - 1) // 2 > 0
+    if not rotations or free.forced or own_site or told or "B" in fit.params._fields:
+        return target
+    frame = frame_of(fit.params)
+    if frame is None:
+        return target
+    return target._replace(frame=frame, given={SITE: jnp.eye(l, dtype=target.params.A.dtype)})
 
 
 def tells_apart(name: str, prior: Any) -> bool:

@@ -4,7 +4,7 @@ Runs of the same size do not compile again, and a chain can stop at any chunk.
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +13,10 @@ import numpy as np
 from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 from numpyro.infer.hmc import hmc
-from numpyro.infer.util import potential_energy
 
+from . import frame as frames
 from .sweep import SITE, Model, spike_slab, sweep
-from .target import Free, Target, model, potential
+from .target import Free, Target, potential
 
 CHUNK = 50  # draws in one compiled run; then progress is shown, Ctrl-C seen and the chain saved
 _SWEEPS = 3  # before each step of NUTS: together they cost about as much as it does
@@ -37,8 +37,8 @@ class State(NamedTuple):
     """The state of a chain."""
 
     nuts: Any  # NumPyro's
-    given: dict[str, Array]  # γ and ω of spike and slab
-    sweeping: Array  # whether γ and ω are drawn; before that every entry is included
+    given: dict[str, Array]  # γ and ω of spike and slab, or the rotation W
+    sweeping: Array  # whether these are drawn; before that every entry is included, and W = I
     precision: Array  # of the normal approximation that has every entry included, (n, n)
     model: Model | None  # of spike and slab, by which γ is drawn
 
@@ -61,7 +61,7 @@ def sampler(settings: Settings) -> Sampler:
     free, num_warmup, target_accept, max_tree_depth, _ = settings
 
     def potential_of(target):
-        return lambda z: potential_energy(partial(model, free), (target,), {}, z)
+        return lambda z: potential(z, target, free)
 
     init_kernel, sample_kernel = hmc(potential_fn_gen=potential_of, algo="NUTS")
 
@@ -113,14 +113,33 @@ def sampler(settings: Settings) -> Sampler:
         )
         return state._replace(nuts=nuts, given=given)
 
+    def rotated(state: State, target: Target) -> State:
+        """Draw the rotation, and give NUTS the energy under it: the likelihood is the same."""
+        frame, prior, nuts, W = target.frame, target.prior, state.nuts, state.given[frames.SITE]
+        assert frame is not None
+        key, own = random.split(nuts.rng_key)
+        new = frames.turned(own, frames.out_of_frame(frame, nuts.z)["A"], W, prior)
+
+        def change(z):
+            return frames.tilt(z, new, frame, prior) - frames.tilt(z, W, frame, prior)
+
+        more, slope = jax.value_and_grad(change)(nuts.z)
+        nuts = nuts._replace(
+            potential_energy=nuts.potential_energy + more,
+            z_grad=jax.tree.map(jnp.add, nuts.z_grad, slope),
+            rng_key=key,
+        )
+        return state._replace(nuts=nuts, given={frames.SITE: new})
+
     @jax.jit
     def advance(state, n, target):
+        between = rotated if target.frame is not None else swept
         def body(i, carry):
             state, trace = carry
-            if spike_slab(target) is not None:
+            if target.given:
                 state = lax.cond(
                     state.sweeping,
-                    lambda s: swept(s, target._replace(given=s.given)),
+                    lambda s: between(s, target._replace(given=s.given)),
                     lambda s: s,
                     state,
                 )

@@ -19,7 +19,14 @@ from ...models.files import fingerprint, run_folder
 from ..result import FitResult
 from .chains import raw_key, run_chains
 from .dataset import build
-from .free import check_identified, checked_free, default_free, site_prior, site_priors
+from .free import (
+    check_identified,
+    checked_free,
+    default_free,
+    framed,
+    site_prior,
+    site_priors,
+)
 from .kernel import Settings
 from .target import Target, moving
 
@@ -81,7 +88,9 @@ def sample_posterior(
         params,
     )
     half = (num_warmup + 1) // 2
-    settings = Settings(moving(free, target), half, target_accept, max_tree_depth, bool(adapt_mass))
+    moves = moving(free, target)
+    target = framed(target, moves, fit, n_directions)
+    settings = Settings(moves, half, target_accept, max_tree_depth, bool(adapt_mass))
     keys = jax.random.split(raw_key(key), 3)
     folder = _checked_folder(
         folder, keys, cohort, fit, prior, target.priors, settings, num_samples, num_chains

@@ -12,8 +12,10 @@ from numpyro import handlers
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
 from ...models import Cohort, LDSParams, Prepared, Prior, lds_model
+from ...models.basis import moved
 from ...models.numpyro_model import sample_params
 from ...models.params import PARAMETERS
+from . import frame as frames
 
 
 class Target(NamedTuple):
@@ -24,7 +26,8 @@ class Target(NamedTuple):
     prior: Prior
     priors: dict[str, Any]
     params: LDSParams  # the fit: the values of the parameters held
-    given: dict[str, Array] = {}  # sites that a sweep draws, not NUTS: γ and ω of `SpikeSlab`
+    given: dict[str, Array] = {}  # what a sweep draws, not NUTS: γ and ω of `SpikeSlab`, or W of a frame
+    frame: frames.Frame | None = None  # in which A and C are, where rotations are drawn apart
 
 
 class Free(NamedTuple):
@@ -62,7 +65,7 @@ def prior_model(free: Free, target: Target) -> None:
 
 def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments and options of `lds_model` for a target."""
-    cohort, _, prior, priors, params, _ = target
+    cohort, _, prior, priors, params, *_ = target
     l = params.n_states
     if free.forced:  # under jit the prior's beta is traced, and does not show them
         fixed = np.full(l * l, np.nan)
@@ -74,8 +77,13 @@ def model_arguments(free: Free, target: Target) -> tuple[tuple, dict[str, Any]]:
 
 @partial(jax.jit, static_argnames="free")
 def potential(z: dict[str, Array], target: Target, free: Free) -> Any:
-    """Return -log density of the model at unconstrained values."""
-    return potential_energy(partial(model, free), (target,), {}, z)
+    """Return -log density of the model at unconstrained values; with a frame, given the rotation W."""
+    if target.frame is None:
+        return potential_energy(partial(model, free), (target,), {}, z)
+    here, W = frames.out_of_frame(target.frame, z), target.given[frames.SITE]
+    turn = frames.tilt(z, W, target.frame, target.prior) + target.prior.log_prob(here["A"])
+    own = potential_energy(partial(model, free), (target,), {}, here)
+    return own + turn - frames.log_volume(target.frame, here["A"], here["C"])
 
 
 @partial(jax.jit, static_argnames="free")
@@ -85,7 +93,8 @@ def start(target: Target, free: Free) -> dict[str, Array]:
     if "A" in values and "A" not in target.priors:
         values |= target.prior.start(values.pop("A"))
         values = {k: v for k, v in values.items() if k not in target.given}
-    return unconstrain_fn(partial(prior_model, free), (target,), {}, values)
+    z = unconstrain_fn(partial(prior_model, free), (target,), {}, values)
+    return z if target.frame is None else frames.into_frame(target.frame, z)
 
 
 def constrained(
@@ -106,7 +115,13 @@ def _sites(flat, given, target, free):
 
     def one(z, given):
         here = target._replace(given=given)
+        if target.frame is not None:
+            z = frames.out_of_frame(target.frame, z)
         values = constrain_fn(partial(prior_model, free), (here,), {}, z, return_deterministic=True)
+        if target.frame is not None:
+            full = LDSParams(*(values[name] for name in LDSParams._fields))
+            values |= moved(full, given[frames.SITE], jnp)._asdict()
+        values |= {k: v for k, v in given.items() if k != frames.SITE}
         return {k: v for k, v in values.items() if k in free.names or k not in PARAMETERS}
 
-    return jax.vmap(one)(flat, given) | given
+    return jax.vmap(one)(flat, given)

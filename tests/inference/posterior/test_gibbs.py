@@ -18,6 +18,7 @@ from sparse_lds.models import Cohort, GammaLaplace, Laplace, LDSParams, SpikeSla
 L, D, N, T = 2, 3, 8, 6
 A = np.array([[0.7, 0.0], [0.3, 0.5]])
 C = np.array([[1.0, 0.0], [0.0, 1.0], [0.7, -0.5]])
+WIDTH = 1.5  # of the entries of C, where they are sampled
 SHAPES = {
     "Q": (L + 4.0, 2.0 * np.eye(L)),
     "R": (D + 4.0, 2.0 * np.eye(D)),
@@ -37,13 +38,16 @@ def gappy_cohort():
 class Gibbs:
     """K chains side by side: every array has the chains as its first axis."""
 
-    def __init__(self, y, prior, K, seed):
+    def __init__(self, y, prior, K, seed, free_basis=False):
         self.rng, self.prior, self.K = np.random.default_rng(seed), prior, K
         self.seen = np.isfinite(y)
         self.y = np.broadcast_to(np.where(self.seen, y, 0.0), (K, *y.shape)).copy()
         self.A = self.rng.normal(0, 0.3, (K, L, L))
         self.Q, self.R, self.V1 = (self.covariance(name, 0, 0.0) for name in ("Q", "R", "V1"))
         self.pi1 = self.rng.normal(0, 1, (K, L))
+        self.C, self.free_basis = np.broadcast_to(C, (K, D, L)), free_basis
+        if free_basis:  # Q = I, and C is drawn
+            self.Q = np.broadcast_to(np.eye(L), (K, L, L))
 
     def covariance(self, name, n, S):
         """Draw from the inverse-Wishart of a prior and n observations with the sum of squares S (Bartlett)."""
@@ -70,24 +74,40 @@ class Gibbs:
         precision = np.linalg.inv(self.Q)
         (self.spikes if isinstance(self.prior, SpikeSlab) else self.laplace)(precision, S00, S10)
         e = after - before @ np.swapaxes(self.A, 1, 2)
-        self.Q = self.covariance("Q", e.shape[1], np.swapaxes(e, 1, 2) @ e)
-        v = (self.y - z @ C.T).reshape(self.K, -1, D)
+        if self.free_basis:
+            self.loadings(z.reshape(self.K, -1, L))
+        else:
+            self.Q = self.covariance("Q", e.shape[1], np.swapaxes(e, 1, 2) @ e)
+        v = (self.y - self.seen_as(z)).reshape(self.K, -1, D)
         self.R = self.covariance("R", v.shape[1], np.swapaxes(v, 1, 2) @ v)
         P1 = np.linalg.inv(self.V1)
         self.pi1 = self.normal(N * P1 + np.eye(L), np.einsum("kij,kj->ki", P1, z[:, :, 0].sum(1)))
         f = z[:, :, 0] - self.pi1[:, None]
         self.V1 = self.covariance("V1", N, np.swapaxes(f, 1, 2) @ f)
 
+    def seen_as(self, z):
+        """Return C z, (K, N, T, d)."""
+        return np.einsum("kdl,kntl->kntd", self.C, z)
+
+    def loadings(self, z):
+        """Draw C, whose entries are N(0, WIDTH²), given the states (K, N T, l)."""
+        G = np.linalg.inv(self.R)
+        Szz, Syz = (np.swapaxes(x, 1, 2) @ z for x in (z, self.y.reshape(self.K, -1, D)))
+        J = np.einsum("kab,kij->kaibj", G, Szz).reshape(self.K, D * L, D * L)
+        J = J + np.eye(D * L) / WIDTH**2
+        self.C = self.normal(J, (G @ Syz).reshape(self.K, -1)).reshape(self.K, D, L)
+
     def states(self):
         """Draw all states, (K, N, T, l), given complete observations."""
         K, P, G, P1 = self.K, *(np.linalg.inv(x) for x in (self.Q, self.R, self.V1))
         J, At = np.zeros((K, T, L, T, L)), np.swapaxes(self.A, 1, 2)
+        CGC = np.swapaxes(self.C, 1, 2) @ G @ self.C
         for t in range(T):
-            J[:, t, :, t] += C.T @ G @ C + (P if t else P1) + (At @ P @ self.A if t < T - 1 else 0)
+            J[:, t, :, t] += CGC + (P if t else P1) + (At @ P @ self.A if t < T - 1 else 0)
             if t:
                 J[:, t, :, t - 1] = -P @ self.A
                 J[:, t - 1, :, t] = -At @ P
-        b = np.einsum("dl,kde,knte->kntl", C, G, self.y)
+        b = np.einsum("kdl,kde,knte->kntl", self.C, G, self.y, optimize=True)
         b[:, :, 0] += np.einsum("kij,kj->ki", P1, self.pi1)[:, None]
         J = np.broadcast_to(J.reshape(K, 1, T * L, T * L), (K, N, T * L, T * L))
         self.z = self.normal(J, b.reshape(K, N, -1)).reshape(K, N, T, L)
@@ -97,7 +117,7 @@ class Gibbs:
         """Draw the missing cells given the states and the other cells of their step."""
         if not hasattr(self, "z"):
             return
-        G, Cz = np.linalg.inv(self.R), self.z @ C.T
+        G, Cz = np.linalg.inv(self.R), self.seen_as(self.z)
         for n, t in np.argwhere(~self.seen.all(-1)):
             o, m = np.flatnonzero(self.seen[n, t]), np.flatnonzero(~self.seen[n, t])
             P, rest = G[:, m[:, None], m], self.y[:, n, t][:, o] - Cz[:, n, t][:, o]
@@ -142,47 +162,82 @@ def quantities(A, Q, R, V1, pi1):
     return np.concatenate([*flat, pi1], axis=-1)
 
 
-@pytest.mark.parametrize(
-    "prior", [GammaLaplace(2.0, 0.5), SpikeSlab(0.5)], ids=["β unknown", "spike and slab"]
-)
-def test_full_posterior_agrees_with_gibbs(prior):
-    truth, cohort = gappy_cohort()
-    near = {
+def of_any_basis(A, C, R, V1, pi1):
+    """Return what the order and signs of the states do not change: most of it no rotation does, the first four all do."""
+    size = np.abs(A)
+    told = [size.sum((-2, -1)), np.exp(-20 * size).sum((-2, -1)), (size**4).sum((-2, -1))]
+    told += [np.abs(np.diagonal(A, axis1=-2, axis2=-1)).sum(-1)]
+    values = [*told, np.trace(A, axis1=-2, axis2=-1), np.linalg.det(A), (A**2).sum((-2, -1))]
+    at = np.tril_indices(D)
+    Ct = np.swapaxes(C, -1, -2)
+    for X in (C @ Ct, C @ A @ Ct, C @ V1 @ Ct):
+        values += list(np.moveaxis(np.arcsinh(X[..., *at]), -1, 0))
+    values += list(np.moveaxis(np.arcsinh(np.einsum("...dl,...l->...d", C, pi1)), -1, 0))
+    values += [np.linalg.slogdet(R)[1], np.linalg.slogdet(V1)[1]]
+    return np.stack(values, axis=-1)
+
+
+def near():
+    """Return the priors of all parameters but A."""
+    covariances = {
         k: dist.InverseWishart(nu, scale_matrix=jnp.asarray(S)) for k, (nu, S) in SHAPES.items()
     }
-    near["pi1"] = dist.Normal(jnp.zeros(L), 1.0).to_event(1)
-    fit = fit_map(cohort, L, Laplace(3.0), init=truth, hold=("C",), priors=near)
-    posterior = sample_posterior(
-        jax.random.key(0),
-        cohort,
-        fit,
-        prior=prior,
-        num_samples=600,
-        num_chains=2,
-        num_predictive=0,
-    )
-    data = az.group(posterior, "posterior")
-    ours = quantities(*(data[name].values for name in ("A", "Q", "R", "V1", "pi1")))
+    pi1 = dist.Normal(jnp.zeros(L), 1.0).to_event(1)
+    return {**covariances, "pi1": pi1, "C": dist.Normal(jnp.zeros((D, L)), WIDTH).to_event(2)}
+
+
+def differences(ours, chains, theirs_of, n_kept):
+    """Return the differences of our draws (chains, draws, n) from those of Gibbs chains, in Monte Carlo errors."""
     ess = np.array(
         [az.ess(az.dataset({"x": x}, {}), "mean")["x"].values for x in np.moveaxis(ours, -1, 0)]
     )
     ess = np.where(np.isfinite(ess), ess, 1.0)
     own = ours.std((0, 1)) / np.sqrt(ess)
-
-    y = np.where(np.asarray(cohort.mask), np.asarray(cohort.y), np.nan)
-    chains = Gibbs(y, prior, K=50, seed=0)
-    total, n_kept = 0.0, 400
-    for i in range(100 + n_kept):
+    total = 0.0
+    for i in range(n_kept // 4 + n_kept):
         chains.step()
-        if i >= 100:
-            total = total + quantities(chains.A, chains.Q, chains.R, chains.V1, chains.pi1)
+        if i >= n_kept // 4:
+            total = total + theirs_of(chains)
     means = total / n_kept
     theirs = means.std(0, ddof=1) / np.sqrt(len(means))
-    gap = ours.mean((0, 1)) - means.mean(0)
-    z = gap / np.sqrt(own**2 + theirs**2 + 1e-12)
-    print(
-        f"largest difference {np.abs(z).max():.1f} Monte Carlo errors of {len(z)} quantities; ",
-        end="",
-    )
+    z = (ours.mean((0, 1)) - means.mean(0)) / np.sqrt(own**2 + theirs**2 + 1e-12)
+    print(f"largest difference {np.abs(z).max():.1f} Monte Carlo errors of {len(z)} quantities")
     print(f"errors of ours at most {own.max():.3f}, of Gibbs {theirs.max():.3f}")
+    return z
+
+
+def observed(cohort):
+    """Return the observations, NaN where there is none."""
+    return np.where(np.asarray(cohort.mask), np.asarray(cohort.y), np.nan)
+
+
+@pytest.mark.parametrize(
+    "prior", [GammaLaplace(2.0, 0.5), SpikeSlab(0.5)], ids=["β unknown", "spike and slab"]
+)
+def test_full_posterior_agrees_with_gibbs(prior):
+    truth, cohort = gappy_cohort()
+    priors = {name: prior for name, prior in near().items() if name != "C"}
+    fit = fit_map(cohort, L, Laplace(3.0), init=truth, hold=("C",), priors=priors)
+    options = {"num_samples": 600, "num_chains": 2, "num_predictive": 0}
+    posterior = sample_posterior(jax.random.key(0), cohort, fit, prior=prior, **options)
+    data = az.group(posterior, "posterior")
+    ours = quantities(*(data[name].values for name in ("A", "Q", "R", "V1", "pi1")))
+    chains = Gibbs(observed(cohort), prior, K=50, seed=0)
+    z = differences(ours, chains, lambda c: quantities(c.A, c.Q, c.R, c.V1, c.pi1), n_kept=400)
+    assert np.abs(z).max() < 4, z.round(1)
+
+
+def test_posterior_in_a_free_basis_agrees_with_gibbs():
+    """Rotations, which the prior on A alone tells apart, are drawn apart from the rest by ours, and not by Gibbs."""
+    truth, cohort = gappy_cohort()
+    prior = GammaLaplace(2.0, 0.5)
+    priors = {name: prior for name, prior in near().items() if name != "Q"}
+    fit = fit_map(cohort, L, Laplace(3.0), Q="identity", priors=priors)
+    options = {"num_samples": 1500, "num_chains": 2, "num_predictive": 0}
+    posterior = sample_posterior(jax.random.key(0), cohort, fit, prior=prior, **options)
+    data = az.group(posterior, "posterior")
+    assert data.attrs["free"] == "A C R pi1 V1"
+    ours = of_any_basis(*(data[name].values for name in ("A", "C", "R", "V1", "pi1")))
+    chains = Gibbs(observed(cohort), prior, K=100, seed=0, free_basis=True)
+    z = differences(ours, chains, lambda c: of_any_basis(c.A, c.C, c.R, c.V1, c.pi1), n_kept=1600)
     assert np.abs(z).max() < 4, z.round(1)
