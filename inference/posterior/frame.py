@@ -1,10 +1,11 @@
 """Rotations of the states, drawn apart from the rest where the likelihood does not tell them (Q = I, C free).
 
-With z → Wz, W orthogonal, the likelihood and all priors but that on A stay as they are: a posterior in such a basis is a
-curved ridge, along which NUTS would creep. So a draw is written x = W · x0, with x0 in the frame of the fit: among all
-rotations of x0 none nearby is closer to the fit. Distances are ‖A - A*‖² + tr (C - C*)' R*⁻¹ (C - C*), of which
+With z → Wz, W orthogonal, the likelihood and all priors but that on A stay as they are: a posterior in such a basis is
+a curved ridge, along which NUTS would creep. So a draw is written x = W · x0, with x0 in the frame of the fit: among
+all rotations of x0 none nearby is closer to the fit. Distances are ‖A - A*‖² + tr (C - C*)' R*⁻¹ (C - C*), of which
 rotations keep every length, so that frames are the *linear* space of the x0 that are orthogonal to Ω · x* for every
-antisymmetric Ω. In coordinates of that space NUTS meets no ridge. The volume of x is that of x0 times Haar's of W, times
+antisymmetric Ω. In coordinates of that space NUTS meets no ridge. The volume of x is that of x0 times Haar's of W,
+times
 
     det J(x0),  J_ab = <Ω_a · x0, Ω_b · x*>,
 

@@ -134,6 +134,7 @@ def sampler(settings: Settings) -> Sampler:
     @jax.jit
     def advance(state, n, target):
         between = rotated if target.frame is not None else swept
+
         def body(i, carry):
             state, trace = carry
             if target.given:

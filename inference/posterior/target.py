@@ -26,7 +26,9 @@ class Target(NamedTuple):
     prior: Prior
     priors: dict[str, Any]
     params: LDSParams  # the fit: the values of the parameters held
-    given: dict[str, Array] = {}  # what a sweep draws, not NUTS: γ and ω of `SpikeSlab`, or W of a frame
+    given: dict[
+        str, Array
+    ] = {}  # what a sweep draws, not NUTS: γ and ω of `SpikeSlab`, or W of a frame
     frame: frames.Frame | None = None  # in which A and C are, where rotations are drawn apart
 
 

@@ -163,7 +163,7 @@ def quantities(A, Q, R, V1, pi1):
 
 
 def of_any_basis(A, C, R, V1, pi1):
-    """Return what the order and signs of the states do not change: most of it no rotation does, the first four all do."""
+    """Return what the order and signs of the states do not change; rotations change the first four alone."""
     size = np.abs(A)
     told = [size.sum((-2, -1)), np.exp(-20 * size).sum((-2, -1)), (size**4).sum((-2, -1))]
     told += [np.abs(np.diagonal(A, axis1=-2, axis2=-1)).sum(-1)]
@@ -216,7 +216,7 @@ def observed(cohort):
 )
 def test_full_posterior_agrees_with_gibbs(prior):
     truth, cohort = gappy_cohort()
-    priors = {name: prior for name, prior in near().items() if name != "C"}
+    priors = {name: own for name, own in near().items() if name != "C"}
     fit = fit_map(cohort, L, Laplace(3.0), init=truth, hold=("C",), priors=priors)
     options = {"num_samples": 600, "num_chains": 2, "num_predictive": 0}
     posterior = sample_posterior(jax.random.key(0), cohort, fit, prior=prior, **options)
@@ -231,7 +231,7 @@ def test_posterior_in_a_free_basis_agrees_with_gibbs():
     """Rotations, which the prior on A alone tells apart, are drawn apart from the rest by ours, and not by Gibbs."""
     truth, cohort = gappy_cohort()
     prior = GammaLaplace(2.0, 0.5)
-    priors = {name: prior for name, prior in near().items() if name != "Q"}
+    priors = {name: own for name, own in near().items() if name != "Q"}
     fit = fit_map(cohort, L, Laplace(3.0), Q="identity", priors=priors)
     options = {"num_samples": 1500, "num_chains": 2, "num_predictive": 0}
     posterior = sample_posterior(jax.random.key(0), cohort, fit, prior=prior, **options)
