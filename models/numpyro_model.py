@@ -16,7 +16,7 @@ from .cohort import Cohort
 from .kalman.likelihood import log_likelihood
 from .kalman.prepare import Prepared
 from .params import PARAMETERS, LDSParams
-from .priors import Flat, Prior
+from .priors import Flat, InputSpikes, Prior
 from .simulation import sample_paths
 
 
@@ -114,6 +114,8 @@ def sample_params(
             return numpyro.deterministic(name, jnp.asarray(held[name]))
         if name == "A" and name not in given:
             return prior.site(n_states)
+        if isinstance(given[name], InputSpikes):
+            return given[name].site()
         return numpyro.sample(name, given[name])
 
     return LDSParams(*(site(name) for name in known))

@@ -20,7 +20,7 @@ from ...models.arguments import whole
 from .centre import find_centre, jittered
 from .checkpoint import load_chain, save_chain
 from .kernel import CHUNK, Settings, sampler, shrunk_covariance
-from .sweep import all_included, quadratic_model, spike_slab
+from .sweep import all_included, quadratic_model, spikes_of
 from .target import Free, Target, constrained
 
 
@@ -62,13 +62,13 @@ def run_chains(
     free, warm = settings.free, settings.num_warmup
     target = all_included(target)
     centre = find_centre(target, free)
-    spikes = spike_slab(target)
     keys = jax.random.split(key, (num_chains, 3))
     init, advance = sampler(settings)
     dtype = target.params.A.dtype
 
     # of the normal approximation: from the draws of one chain it would be too noisy
-    model = None if spikes is None else quadratic_model(centre.z, centre.covariance, spikes)
+    spikes = spikes_of(target)
+    model = quadratic_model(centre.z, centre.covariance, target) if spikes else None
 
     def begun(key, z, covariance, sweeping):
         return init(key, z, jnp.asarray(covariance, dtype), sweeping, model, target)

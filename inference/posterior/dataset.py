@@ -27,11 +27,11 @@ from .basis_free import basis_free
 from .chains import Chains
 from .free import default_free, tells_apart
 from .kernel import Settings
-from .sweep import SITE
+from .sweep import SITES
 from .target import Free, Target, model_arguments
 
 _PRIOR_DRAWS = 200
-_DIMS = {"included": ("state", "from_state")}
+_DIMS = {"included": ("state", "from_state"), "included_B": ("state", "input")}
 
 
 def build(
@@ -55,11 +55,13 @@ def build(
         sites |= _aligned(sites, target, kind)
     if "A" in sites and "A" not in target.priors:
         sites |= _of_the_prior(keys[1], sites, target)
+    if "included_B" in sites:  # of all entries, those that are not there too
+        sites["included_B"] = sites["B"] != 0
     full = {name: sites.get(name, np.asarray(x)) for name, x in params._asdict().items()}
     of_sequence = _log_likelihood(full, cohort, free)
     invariant = basis_free(full["A"], full["C"], full["V1"])
     posterior = {
-        **{k: x for k, x in sites.items() if k != SITE},
+        **{k: x for k, x in sites.items() if k not in SITES},
         # quantities of held parameters are constants, which no diagnostic can judge
         **{k: x for k, x in invariant.items() if x.ndim == 2 + len(az.DIMS.get(k, ()))},
         "log_likelihood_total": of_sequence.sum(-1),
@@ -221,7 +223,7 @@ def _prior_groups(key, target: Target, free: Free, coords) -> dict[str, xr.Datas
     params = target.params._asdict() | {k: x for k, x in found.items() if k in free.names}
     with np.errstate(over="ignore", invalid="ignore"):  # an A from a wide prior may explode
         y = _cohorts(paths, params, target.cohort, free.names)
-    prior = {k: x[None] for k, x in found.items() if k not in (SITE, "included")}
+    prior = {k: x[None] for k, x in found.items() if k not in (*SITES, "included", "included_B")}
     return {
         "prior": az.dataset(prior, coords, dims=target.prior.site_dims),
         "prior_predictive": az.dataset({"y": y[None]}, coords),

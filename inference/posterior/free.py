@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from ...models import Cohort, Prior, default_priors
 from ...models.conjugate import VarianceGuess
 from ...models.covariance_site import BlockInverseWishart
-from ...models.priors import embedded
+from ...models.priors import InputSpikes, SpikeSlab, embedded
 from ...models.priors.distribution import WithZeros
 from ..constraints import COVARIANCES
 from ..identifiability import Identifiability, identifiability_report
@@ -106,8 +106,18 @@ def site_priors(
         weak["B"] = _of_inputs(cohort, fit, identity)
     known = {**default_priors(cohort, l), **weak, **fit.priors, **priors}
     found = {name: known[name] for name in free if name in known}
+    if isinstance(found.get("B"), SpikeSlab):
+        columns, scale = (
+            fit.constraints.columns("B", fit.params.n_inputs),
+            weak["B"].base_dist.scale,
+        )
+        size = (
+            jnp.asarray(scale)[:k, np.array(columns)] / 2
+        )  # of an entry that moves a state by its own sd
+        found["B"] = InputSpikes.of(found["B"], size, columns, fit.params.n_inputs, l - k)
     for name in {"B", "D"} & {*free}:
-        found[name] = _with_zeros(name, found[name], fit)
+        if not isinstance(found[name], InputSpikes):
+            found[name] = _with_zeros(name, found[name], fit)
     for name in free:
         if name not in COVARIANCES:
             continue

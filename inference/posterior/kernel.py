@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.hmc import hmc
 
 from . import frame as frames
-from .sweep import SITE, Model, spike_slab, sweep
+from .sweep import GIVEN, Model, sweep, widths
 from .target import Free, Target, potential
 
 CHUNK = 50  # draws in one compiled run; then progress is shown, Ctrl-C seen and the chain saved
@@ -84,8 +84,7 @@ def sampler(settings: Settings) -> Sampler:
 
     def swept(state: State, target: Target) -> State:
         """Draw γ and ω, and give NUTS the masses of the entries that are included."""
-        prior = spike_slab(target)
-        assert prior is not None and state.model is not None
+        assert state.model is not None
         quadratic, nuts = state.model, state.nuts
         key, *own = random.split(nuts.rng_key, 1 + _SWEEPS)
 
@@ -95,9 +94,11 @@ def sampler(settings: Settings) -> Sampler:
 
         (z, given), _ = lax.scan(again, (nuts.z, target.given), jnp.stack(own))
         energy, gradient = jax.value_and_grad(potential)(z, target._replace(given=given), free)
+        slabs = widths(target, z)
         everything = {name: jnp.ones_like(x) for name, x in z.items()}
-        kept = ravel_pytree({**everything, SITE: given["included"]})[0] > 0
-        outside = jnp.where(kept, 0.0, 1 / prior.slab**2)
+        own = {site: given[GIVEN[site][0]] for site in slabs}
+        kept = ravel_pytree({**everything, **own})[0] > 0
+        outside = jnp.where(kept, 0.0, ravel_pytree({**everything, **slabs})[0] ** -2)
         precision = jnp.where(kept[:, None] & kept, state.precision, 0.0) + jnp.diag(outside)
         root = jnp.linalg.cholesky(precision)
         inverse_root = jax.scipy.linalg.solve_triangular(

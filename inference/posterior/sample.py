@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from ...models import Cohort, GammaLaplace, LDSParams, Prior, prepare, total_log_likelihood
 from ...models.arguments import probability, whole
 from ...models.files import fingerprint, run_folder
+from ...models.priors import InputSpikes
 from ..result import FitResult
 from .chains import raw_key, run_chains
 from .dataset import build
@@ -160,6 +161,8 @@ def describe_prior(prior: Any) -> str:
 
     As a pytree it would have them in the order of a set, which is another one in the next process.
     """
+    if isinstance(prior, InputSpikes):
+        return f"{json.dumps(prior.prior.to_dict())} {fingerprint(prior.scale)} {prior.columns}"
     arrays = {}
     for name in sorted(type(prior).gather_pytree_data_fields()):
         x = getattr(prior, name, None)

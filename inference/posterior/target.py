@@ -15,6 +15,7 @@ from ...models import Cohort, LDSParams, Prepared, Prior, lds_model
 from ...models.basis import moved
 from ...models.numpyro_model import sample_params
 from ...models.params import PARAMETERS
+from ...models.priors import InputSpikes
 from . import frame as frames
 
 
@@ -94,7 +95,9 @@ def start(target: Target, free: Free) -> dict[str, Array]:
     values = {k: v for k, v in target.params._asdict().items() if k in free.names}
     if "A" in values and "A" not in target.priors:
         values |= target.prior.start(values.pop("A"))
-        values = {k: v for k, v in values.items() if k not in target.given}
+    if isinstance(target.priors.get("B"), InputSpikes) and "B" in values:
+        values |= target.priors["B"].start(values.pop("B"))
+    values = {k: v for k, v in values.items() if k not in target.given}
     z = unconstrain_fn(partial(prior_model, free), (target,), {}, values)
     return z if target.frame is None else frames.into_frame(target.frame, z)
 

@@ -7,6 +7,7 @@ from .flat import Flat
 from .gamma_laplace import GammaLaplace
 from .group import GroupLaplace
 from .hierarchical import HierarchicalPrior, Horseshoe
+from .input_spikes import InputSpikes
 from .laplace import Laplace
 from .normal import NormalPrior
 from .spike_slab import SpikeSlab
@@ -19,6 +20,7 @@ __all__ = [
     "GroupLaplace",
     "HierarchicalPrior",
     "Horseshoe",
+    "InputSpikes",
     "Laplace",
     "NormalPrior",
     "Penalty",
