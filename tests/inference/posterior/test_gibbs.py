@@ -13,6 +13,7 @@ import pytest
 
 from sparse_lds.inference import fit_map, sample_posterior
 from sparse_lds.inference.posterior import arviz_compat as az
+from sparse_lds.inference.posterior.free import site_priors
 from sparse_lds.models import Cohort, GammaLaplace, Laplace, LDSParams, SpikeSlab, simulate
 
 L, D, N, T = 2, 3, 8, 6
@@ -38,13 +39,15 @@ def gappy_cohort():
 class Gibbs:
     """K chains side by side: every array has the chains as its first axis."""
 
-    def __init__(self, y, prior, K, seed, free_basis=False):
+    def __init__(self, y, prior, K, seed, free_basis=False, u=None, width=None):
         self.rng, self.prior, self.K = np.random.default_rng(seed), prior, K
         self.seen = np.isfinite(y)
         self.y = np.broadcast_to(np.where(self.seen, y, 0.0), (K, *y.shape)).copy()
         self.A = self.rng.normal(0, 0.3, (K, L, L))
         self.Q, self.R, self.V1 = (self.covariance(name, 0, 0.0) for name in ("Q", "R", "V1"))
         self.pi1 = self.rng.normal(0, 1, (K, L))
+        self.u = np.zeros((N, T, 0)) if u is None else np.asarray(u)  # 0 at the first steps
+        self.B, self.width = np.zeros((K, L, self.u.shape[-1])), width
         self.C, self.free_basis = np.broadcast_to(C, (K, D, L)), free_basis
         if free_basis:  # Q = I, and C is drawn
             self.Q = np.broadcast_to(np.eye(L), (K, L, L))
@@ -69,11 +72,14 @@ class Gibbs:
     def step(self):
         self.cells()
         z = self.states()
-        before, after = z[:, :, :-1].reshape(self.K, -1, L), z[:, :, 1:].reshape(self.K, -1, L)
+        u = np.broadcast_to(self.u, (self.K, *self.u.shape))
+        before = np.concatenate([z[:, :, :-1], u[:, :, 1:]], -1)
+        before = before.reshape(self.K, -1, before.shape[-1])
+        after = z[:, :, 1:].reshape(self.K, -1, L)
         S00, S10 = (np.swapaxes(x, 1, 2) @ before for x in (before, after))
         precision = np.linalg.inv(self.Q)
         (self.spikes if isinstance(self.prior, SpikeSlab) else self.laplace)(precision, S00, S10)
-        e = after - before @ np.swapaxes(self.A, 1, 2)
+        e = after - before @ np.swapaxes(np.concatenate([self.A, self.B], 2), 1, 2)
         if self.free_basis:
             self.loadings(z.reshape(self.K, -1, L))
         else:
@@ -109,6 +115,9 @@ class Gibbs:
                 J[:, t - 1, :, t] = -At @ P
         b = np.einsum("kdl,kde,knte->kntl", self.C, G, self.y, optimize=True)
         b[:, :, 0] += np.einsum("kij,kj->ki", P1, self.pi1)[:, None]
+        PBu = np.einsum("kij,kjp,ntp->knti", P, self.B, self.u, optimize=True)
+        b += PBu
+        b[:, :, :-1] -= np.einsum("kij,kntj->knti", At, PBu[:, :, 1:])
         J = np.broadcast_to(J.reshape(K, 1, T * L, T * L), (K, N, T * L, T * L))
         self.z = self.normal(J, b.reshape(K, N, -1)).reshape(K, N, T, L)
         return self.z
@@ -136,20 +145,22 @@ class Gibbs:
         self.A = self.normal(J, (P @ S10).reshape(self.K, -1)).reshape(self.K, L, L)
 
     def spikes(self, P, S00, S10):
-        """Draw the entries of A one by one, each in or out, with ω integrated out."""
-        a, b, slab = self.prior.a, self.prior.b, self.prior.slab
-        for i, j in np.ndindex(L, L):
-            self.A[:, i, j] = 0
-            k = (self.A != 0).sum((1, 2))
+        """Draw the entries of A and B one by one, each in or out, with ω of either integrated out."""
+        a, b = self.prior.a, self.prior.b
+        both = np.concatenate([self.A, self.B], 2)
+        for i, j in np.ndindex(both.shape[1:]):
+            own = both[:, :, :L] if j < L else both[:, :, L:]
+            slab = self.prior.slab * (1.0 if j < L else self.width[i, j - L])
+            both[:, i, j] = 0
+            k, n = (own != 0).sum((1, 2)), own[0].size
             p = P[:, i, i] * S00[:, j, j] + slab**-2
-            linear = (P @ (S10 - self.A @ S00))[:, i, j]
+            linear = (P @ (S10 - both @ S00))[:, i, j]
             log_odds = (
-                np.log((a + k) / (b + L * L - 1 - k))
-                - np.log(slab * np.sqrt(p))
-                + linear**2 / p / 2
+                np.log((a + k) / (b + n - 1 - k)) - np.log(slab * np.sqrt(p)) + linear**2 / p / 2
             )
             inside = self.rng.random(self.K) < 1 / (1 + np.exp(-log_odds))
-            self.A[:, i, j] = inside * (linear / p + self.rng.normal(size=self.K) / np.sqrt(p))
+            both[:, i, j] = inside * (linear / p + self.rng.normal(size=self.K) / np.sqrt(p))
+        self.A, self.B = both[:, :, :L], both[:, :, L:]
 
 
 def quantities(A, Q, R, V1, pi1):
@@ -240,4 +251,43 @@ def test_posterior_in_a_free_basis_agrees_with_gibbs():
     ours = of_any_basis(*(data[name].values for name in ("A", "C", "R", "V1", "pi1")))
     chains = Gibbs(observed(cohort), prior, K=100, seed=0, free_basis=True)
     z = differences(ours, chains, lambda c: of_any_basis(c.A, c.C, c.R, c.V1, c.pi1), n_kept=1600)
+    assert np.abs(z).max() < 4, z.round(1)
+
+
+def test_spikes_on_inputs_agree_with_gibbs():
+    """Entries of A and B are put in and out together, with all other parameters sampled."""
+    truth, cohort = gappy_cohort()
+    rng = np.random.default_rng(3)
+    u = rng.normal(size=(N, T, 2)) * np.array([1.0, 3.0])
+    u[:, 0] = 0.0
+    B = np.array([[0.5, 0.0], [0.0, 0.05]])
+    truth = LDSParams(*truth, B=B, D=np.zeros((D, 2)))
+    y = np.array(simulate(jax.random.key(7), truth, [T] * N, inputs=list(u)).cohort.y)
+    y[~np.asarray(cohort.mask)] = np.nan
+    cohort = Cohort.from_sequences(list(y), inputs=list(u))
+    priors = {name: own for name, own in near().items() if name != "C"}
+    fit = fit_map(cohort, L, Laplace(3.0), init=truth, hold=("C", "D"), priors=priors)
+    spikes = {"prior": SpikeSlab(0.5), "priors": {"B": SpikeSlab(0.5)}}
+    options = {"num_samples": 800, "num_chains": 2, "num_predictive": 0}
+    posterior = sample_posterior(jax.random.key(0), cohort, fit, **spikes, **options)
+    data = az.group(posterior, "posterior")
+    width = site_priors(cohort, fit, ("B",), {"B": SpikeSlab(0.5)})["B"].scale
+    names = ("A", "Q", "R", "V1", "pi1")
+    of_B = [data["B"].values, data["B"].values == 0, data["B"].values ** 2]
+    ours = np.concatenate(
+        [
+            quantities(*(data[name].values for name in names)),
+            *(x.reshape(*x.shape[:2], -1) for x in of_B),
+        ],
+        -1,
+    )
+    np.testing.assert_array_equal(data["included_B"].values, data["B"].values != 0)
+    chains = Gibbs(observed(cohort), SpikeSlab(0.5), K=50, seed=0, u=u, width=np.asarray(width))
+
+    def theirs(c):
+        own = [x.reshape(len(x), -1) for x in (c.B, c.B == 0, c.B**2)]
+        return np.concatenate([quantities(c.A, c.Q, c.R, c.V1, c.pi1), *own], -1)
+
+    z = differences(ours, chains, theirs, n_kept=400)
+    assert np.ptp((data["B"].values == 0).mean((0, 1))) > 0.1  # some are in, and some are not
     assert np.abs(z).max() < 4, z.round(1)
