@@ -114,9 +114,8 @@ def sample_params(
             return numpyro.deterministic(name, jnp.asarray(held[name]))
         if name == "A" and name not in given:
             return prior.site(n_states)
-        if isinstance(given[name], InputSpikes):
-            return given[name].site()
-        return numpyro.sample(name, given[name])
+        own: Any = given[name]
+        return own.site() if isinstance(own, InputSpikes) else numpyro.sample(name, own)
 
     return LDSParams(*(site(name) for name in known))
 

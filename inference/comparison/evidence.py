@@ -4,6 +4,7 @@ A posterior is prior and data together: an entry that it calls zero may be one o
 posterior is set against the prior that it was sampled with.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -75,13 +76,13 @@ def added(draws: np.ndarray, prior: Prior | None, before: np.ndarray | None) -> 
     narrowed = unknown if before is None else np.where(known, contraction(draws, before), np.nan)
     if isinstance(prior, SpikeSlab):
         zero = prior.at_center(draws)
-        return Added(odds_of_zero(zero, prior), zero.mean(0), narrowed)
+        return Added(odds_of_zero(zero, prior, prior.penalised(l)), zero.mean(0), narrowed)
     M = prior.center_of(l)
     if isinstance(prior, GammaLaplace):
         factor = _with_beta_unknown(draws, prior)
     else:
-        X = None if before is None else before - M
-        factor = savage_dickey(draws - M, prior.density_at_center(l), X)
+        flattened = None if before is None else partial(smoothed, before - M)
+        factor = savage_dickey(draws - M, prior.density_at_center(l), flattened)
     return Added(factor, np.where(prior.forced(l), 1.0, factor / (1 + factor)), narrowed)
 
 
@@ -95,18 +96,19 @@ def _with_beta_unknown(draws: np.ndarray, prior: GammaLaplace) -> np.ndarray:
     M, X = prior.center_of(l), prior_draws(prior.base, l)
     few = draws[np.linspace(0, len(draws) - 1, _PRIOR_DRAWS).round().astype(int)]
     again = 1 / np.asarray(prior.drawn_after(jax.random.key(1), few)["beta"], float)
-    before = None if X is None else (X - M) * again[:, None, None]
     scale = np.asarray(prior.mean_scale(draws), float)
-    return savage_dickey(draws - M, prior.base.density_at_center(l), before, scale, again)
+    flattened = None
+    if X is not None:
+        flattened = partial(smoothed, (X - M) * again[:, None, None], weight=again)
+    return savage_dickey(draws - M, prior.base.density_at_center(l), flattened, scale)
 
 
-def odds_of_zero(zero: np.ndarray, prior: SpikeSlab) -> np.ndarray:
-    """Return the Bayes factor of zero from the zeros of draws (n, l, l) of spike and slab; NaN where none can be.
+def odds_of_zero(zero: np.ndarray, prior: SpikeSlab, can: np.ndarray) -> np.ndarray:
+    """Return the Bayes factor of zero from the zeros of draws (n, l, l) of spike and slab; NaN where none `can` be.
 
     Given the m - 1 other entries, k of them included, the odds of zero are (b + m - 1 - k) / (a + k). Each draw counts
     as one over its part of them, which leaves what the entry's own data say; half a draw is added to either side.
     """
-    can = prior.penalised(zero.shape[-1])
     included = ~zero & can
     k = included.sum((1, 2), keepdims=True) - included
     rest = np.maximum(can.sum() - 1 - k, 0)
@@ -118,16 +120,16 @@ def odds_of_zero(zero: np.ndarray, prior: SpikeSlab) -> np.ndarray:
     return np.where(can, at / off, np.nan)
 
 
-def savage_dickey(D: np.ndarray, density, before=None, weight: Any = 1.0, weight_before: Any = 1.0):
+def savage_dickey(D: np.ndarray, density, flattened: Any = None, weight: Any = 1.0) -> np.ndarray:
     """Return the density of the draws D (n, l, l) at 0 over the prior's, `density` (l, l).
 
     The density of the draws is a kernel estimate with normal kernels and Silverman's robust bandwidth,
     h = 0.9 min(sd, IQR / 1.34) n^(-1/5), of each entry. Prior and posterior have a peak at 0 which such a kernel
-    flattens. With draws of the prior (`before`, less its centre) the prior is flattened by the same kernel: the peak
-    cancels, and what is left to be smooth on the scale of h is the likelihood.
+    flattens. `flattened(h)` is the density of the prior at 0 under the same kernel: the peak cancels, and what is left
+    to be smooth on the scale of h is the likelihood.
 
     Where the prior of an entry depends on an unknown β, its density at 0 is that for β = 1, draws have the weight 1/β,
-    and `before` is drawn given the β of the posterior: the ratio as Verdinelli and Wasserman (1995) corrected it.
+    and `flattened` is of draws given the β of the posterior: the ratio as Verdinelli and Wasserman (1995) corrected it.
     """
     low, high = np.quantile(D, [0.25, 0.75], axis=0)
     sd, robust = D.std(0, ddof=1), (high - low) / 1.34
@@ -135,10 +137,10 @@ def savage_dickey(D: np.ndarray, density, before=None, weight: Any = 1.0, weight
     known = np.isfinite(density) & (h > 0)
     h = np.where(known, h, 1.0)
     share = 1.0
-    if before is not None:
-        share = np.minimum(_smoothed(before, h, weight_before) / density, 1.0)
+    if flattened is not None:
+        share = np.minimum(flattened(h) / density, 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(known, _smoothed(D, h, weight) / (density * share), np.nan)
+        return np.where(known, smoothed(D, h, weight) / (density * share), np.nan)
 
 
 def contraction(draws: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -177,7 +179,7 @@ def _has_prior(prior: Prior, n_states: int) -> np.ndarray:
     return ~free & ~prior.forced(n_states)
 
 
-def _smoothed(D: np.ndarray, h: np.ndarray, weight: Any) -> np.ndarray:
+def smoothed(D: np.ndarray, h: np.ndarray, weight: Any = 1.0) -> np.ndarray:
     """Return the density at 0 of weighted draws (n, l, l), smoothed by normal kernels of widths h (l, l)."""
     heights = np.exp(-0.5 * (D / h) ** 2) / (h * np.sqrt(2 * np.pi))
     return (heights * np.reshape(weight, (-1, 1, 1))).mean(0)

@@ -22,6 +22,7 @@ class Comparison(NamedTuple):
     contraction: float = 0.5  # below this the prior speaks, not the data
     prior: str = ""  # of A, with which the posterior was sampled
     conditional: bool = False  # whether parameters that the fit learned were held
+    inputs: pd.DataFrame | None = None  # a row for each entry of B, where there are inputs
 
     @property
     def verdicts(self) -> pd.DataFrame:
@@ -52,7 +53,7 @@ class Comparison(NamedTuple):
         ]
         if self.conditional:
             lines.append(CONDITIONAL)
-        lines += ["", *self._contradicted(), "", *self.rules_in_words()]
+        lines += ["", *self._contradicted(), *self._inputs_in_words(), "", *self.rules_in_words()]
         if self.scores is not None:
             lines += ["", "Against the truth, finding nonzero entries:"]
             lines.append(self.scores.to_string(float_format=lambda x: f"{x:.2f}"))
@@ -68,6 +69,13 @@ class Comparison(NamedTuple):
             f"Entries of the MAP that the data contradict ({len(apart)}):",
             apart[_SHOWN].to_string(float_format=lambda x: f"{x:.3g}"),
         ]
+
+    def _inputs_in_words(self) -> list[str]:
+        """Return what the data say of each entry of B, as lines."""
+        if self.inputs is None:
+            return []
+        shown: Any = self.inputs[["verdict", *_SHOWN]]
+        return ["", "Of the inputs:", shown.to_string(float_format=lambda x: f"{x:.3g}")]
 
     def rules_in_words(self) -> list[str]:
         """Return what the rules say, as lines."""

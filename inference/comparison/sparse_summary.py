@@ -45,9 +45,15 @@ def _shrunk(g, beta, start):
     return solve(g, Laplace(beta), start, tol=1e-8).A
 
 
-def second_moment(params: LDSParams, n_steps: int) -> np.ndarray:
-    """Return Σ E[z_t z_t'] over n_steps steps of the model, the weight of prediction errors of A z."""
-    A, _, Q, _, pi1, V1 = (np.asarray(x, float) for x in params)
+def second_moment(params: LDSParams, n_steps: int, u: np.ndarray | None = None) -> np.ndarray:
+    """Return Σ E[z_t z_t'] over n_steps steps of the model, the weight of prediction errors of A z.
+
+    Inputs `u` (N, T, p) count as noise of their own size, new at each step.
+    """
+    A, _, Q, _, pi1, V1 = (np.asarray(x, float) for x in params[:6])
+    if u is not None:
+        Bu = np.asarray(u) @ np.asarray(params.B).T
+        Q = Q + np.einsum("nti,ntj->ij", Bu, Bu) / Bu[..., 0].size
     M, total = V1 + np.outer(pi1, pi1), np.zeros_like(V1)
     for _ in range(max(n_steps - 1, 1)):
         total = total + M

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from ...models.arguments import probability
-from ...models.inputs import refuse_inputs
 from ..posterior import arviz_compat as az
 from ..posterior.constant import prior_of
 from ..result import FitResult
 from .evidence import added, prior_draws, verdicts
+from .inputs import table_of_inputs
 from .report import Comparison
 from .rules import RULES, Evidence
 from .sparse_summary import second_moment
@@ -42,9 +42,8 @@ def compare_map_posterior(
     Columns: map, map_zero (exactly zero), verdict (on what the MAP says, by the data), bayes_factor_zero, p_zero and
     contraction (see evidence.py), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more probable
     sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and agreement, the
-    share of rules that agree with the MAP.
+    share of rules that agree with the MAP. With inputs, `inputs` of the result is a table for B.
     """
-    refuse_inputs(fit.params, "compare_map_posterior")
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
     if not odds > 1:
@@ -62,8 +61,9 @@ def compare_map_posterior(
     A = A[..., :l, :l]
     flat, center, map_zero = A.reshape(-1, l, l), fit.prior.center_of(l), fit.zeros
     D = flat - center  # what the rules judge: A itself, but for priors with a centre
-    n_steps = int(np.mean(az.group(posterior, "constant_data")["lengths"].values))
-    S00 = second_moment(fit.moving, n_steps)
+    known = az.group(posterior, "constant_data")
+    n_steps = int(np.mean(known["lengths"].values))
+    S00 = second_moment(fit.moving, n_steps, known["u"].values if "u" in known else None)
     evidence = _evidence(A - center, epsilon, prob, S00)
     zero = {name: rule(evidence) for name, rule in RULES.items()}
 
@@ -108,6 +108,7 @@ def compare_map_posterior(
         float(contraction),
         str(data.attrs.get("prior", "")),
         bool(data.attrs.get("conditional", 0)),
+        table_of_inputs(fit, posterior, prob, odds, contraction, names),
     )
 
 

@@ -26,6 +26,7 @@ from . import arviz_compat as az
 from .basis_free import basis_free
 from .chains import Chains
 from .free import default_free, tells_apart
+from .input_prior import described
 from .kernel import Settings
 from .sweep import SITES
 from .target import Free, Target, model_arguments
@@ -73,6 +74,7 @@ def build(
         "cohort": fingerprint(cohort),
         "prior": "" if "A" in target.priors else str(prior),
         "prior_json": "" if "A" in target.priors else json.dumps(prior.to_dict()),
+        "prior_B_json": described(target.priors["B"]) if "B" in target.priors else "",
         "conditional": int(_is_conditional(fit, free)),
         "auxiliary": " ".join(target.prior.site_dims),
         "alignment": kind,

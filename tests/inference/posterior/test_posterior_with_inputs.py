@@ -12,7 +12,6 @@ from scipy import stats
 from sparse_lds.experiments.saving import load_posterior, save_posterior
 from sparse_lds.inference import (
     Constraints,
-    compare_map_posterior,
     diagnose,
     fit_em,
     fit_map,
@@ -132,8 +131,6 @@ def test_names_files_and_forecasts(case, tmp_path):
     bare = Cohort.from_sequences(cohort.sequences())
     with pytest.raises(ValueError, match="the posterior is of 1 inputs, the cohort has 0"):
         posterior_forecast(jax.random.key(1), posterior, bare, 3)
-    with pytest.raises(ValueError, match="does not take inputs yet"):
-        compare_map_posterior(fit, posterior)
 
 
 def test_a_column_that_is_not_there_stays_zero():
