@@ -11,7 +11,6 @@ import numpy as np
 
 from ..inference import fit_map, hidden_candidates, level_candidates, select
 from ..models import Cohort, forecast, kalman_filter
-from ..models.inputs import refuse_inputs
 from .panel_layouts import as_cohort, like_panel
 
 try:
@@ -25,7 +24,8 @@ except ImportError:
 class SparseLDS:
     """A sparse linear dynamical system: `SparseLDS().fit(X).predict(horizon)`.
 
-    - X is a panel in any layout of `as_cohort`; `predict` returns the layout that it was given.
+    - X is a panel in any layout of `as_cohort`; `predict` returns the layout that it was given. A `Cohort` may have
+      inputs; `predict` takes those of the steps ahead from it, or from `inputs`.
     - `n_states` None is a state for each channel; β None is chosen, with the structure, by `rule` on held-out
       sequences.
     - `pull`, `own_levels` and `priors` are those of `sparse-lds fit`; arguments are checked when it is fitted.
@@ -76,7 +76,6 @@ class SparseLDS:
     def fit(self, X: Any, y: Any = None) -> "SparseLDS":
         """Fit a panel, and return it; `y` is not used."""
         cohort = as_cohort(X).standardize()
-        refuse_inputs(cohort, "SparseLDS")
         own = (self.own_levels,)
         if self.n_states is None:
             wanted = level_candidates(cohort, self.pull, own, (True,))
@@ -102,12 +101,14 @@ class SparseLDS:
         self._layout = like_panel(X)
         return self
 
-    def predict(self, horizon: int, X: Any = None) -> Any:
-        """Return what comes next, in the units and the layout of X: of the sequences of the fit, or of others."""
+    def predict(self, horizon: int, X: Any = None, *, inputs: Any = None) -> Any:
+        """Return what comes next, in the units and the layout of X: of the sequences of the fit, or of others.
+
+        `inputs` (N, horizon, p), or (horizon, p) for all, replace those that the cohort has of the steps ahead.
+        """
         cohort = self._like_the_fit(X)
-        mean = np.asarray(
-            cohort.to_units(np.asarray(forecast(self.fit_.params, cohort, horizon).mean))
-        )
+        ahead = forecast(self.fit_.params, cohort, horizon, inputs=inputs)
+        mean = np.asarray(cohort.to_units(np.asarray(ahead.mean)))
         layout = self._layout if X is None else like_panel(X)
         return layout(mean, cohort)
 
@@ -133,6 +134,10 @@ class SparseLDS:
         if named and cohort.channels != names:
             raise ValueError(
                 f"X has channels {list(cohort.channels)}; the fit has {list(names)}, in this order"
+            )
+        if cohort.inputs != self.cohort_.inputs:
+            raise ValueError(
+                f"X has inputs {list(cohort.inputs)}; the fit has {list(self.cohort_.inputs)}, in this order"
             )
         cohort = replace(cohort, labels=replace(cohort.labels, channels=names))
         return cohort.standardize_like(self.cohort_)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from ..models import Cohort, LDSParams, kalman_filter
-from ..models.inputs import refuse_inputs
+from ..models.kalman.input_means import deviations, input_means
 from .baselines import channel_mean, last_value, var1_forecaster
 from .tasks import Forecaster, Tasks, every_task, make_tasks, matrix_powers
 
@@ -54,7 +54,6 @@ def evaluate(
 
     `test` is standardised (see `Cohort.standardize_like`). Channels without a value at step φ do not count.
     """
-    refuse_inputs(test, "evaluate")
     amae, units, by_patient = [], [], np.zeros((2, len(test)))
     for r in range(repetitions):
         tasks = make_tasks(test, 1000 * seed + r, n_pairs)
@@ -98,10 +97,20 @@ def lds_forecaster(params: LDSParams) -> Forecaster:
     """Return the forecaster ŷ_φ = C A^{φ-ψ} ẑ_{ψ|ψ} of a linear dynamical system."""
 
     def predict(cohort: Cohort, tasks: Tasks) -> np.ndarray:
-        filtered = kalman_filter(LDSParams(*(jnp.asarray(x) for x in params)), cohort)
+        # of y less what inputs add to it, which follows the same model without them
+        plain, rest = deviations(LDSParams(*(jnp.asarray(x) for x in params)), cohort)
+        filtered = kalman_filter(plain, rest)
         m = np.asarray(filtered.predicted_mean)[tasks.patient, tasks.psi]  # E[z_{ψ+1} | y_{1:ψ}]
         A, C = np.asarray(params.A), np.asarray(params.C)
         ahead = tasks.phi - tasks.psi - 1
-        return np.einsum("dl,mlk,mk->md", C, matrix_powers(A, ahead), m)
+        found = np.einsum("dl,mlk,mk->md", C, matrix_powers(A, ahead), m)
+        return found if cohort.u is None else found + _of_inputs(params, cohort, tasks)
 
     return predict
+
+
+def _of_inputs(params: LDSParams, cohort: Cohort, tasks: Tasks) -> np.ndarray:
+    """Return what inputs add to y at step φ of each task, (M, d)."""
+    u = jnp.moveaxis(jnp.asarray(cohort.u), 0, -1)
+    _, mean = input_means(LDSParams(*(jnp.asarray(x) for x in params)), u)  # (T, d, N)
+    return np.asarray(mean)[tasks.phi - 1, :, tasks.patient]

@@ -8,7 +8,6 @@ from scipy.stats import ttest_1samp
 
 from ..inference import Selection, forecast_errors
 from ..models import Cohort
-from ..models.inputs import refuse_inputs
 from .baselines import channel_mean, last_value, local_level, var1_forecaster
 from .protocol import exact_errors
 
@@ -71,12 +70,13 @@ def skill(cohort: Cohort, chosen: Selection) -> Skill:
     """Compare the chosen model with baselines, all on the folds of the selection; the cohort is standardised.
 
     The error of a patient is that of the structure and β that scores of the other folds would have chosen. Centre and
-    scale are those of the whole cohort for the model and for all baselines alike.
+    scale are those of the whole cohort for the model and for all baselines alike. Of the baselines the vector
+    autoregression alone has the inputs, if there are any.
     """
-    refuse_inputs(cohort, "skill")
     N, fold = len(cohort), chosen.held_out.fold
     found = {MODEL: chosen.held_out.error[chosen.honest_rows(), np.arange(N)]}
     found |= {name: np.full(N, np.nan) for name in NAMES}
+    plain = cohort.without_inputs()
     for k in np.unique(fold):
         held = fold == k
         part, rest = cohort.take(~held), cohort.take(held)
@@ -86,7 +86,7 @@ def skill(cohort: Cohort, chosen: Selection) -> Skill:
             ("VAR(1)", var1_forecaster(part)),
         ):
             found[name][held] = exact_errors(forecaster, rest)
-        found["local level"][held] = forecast_errors(local_level(cohort, ~held), cohort)[held]
+        found["local level"][held] = forecast_errors(local_level(plain, ~held), plain)[held]
     errors = pd.DataFrame(found, index=pd.Index(cohort.ids, name="id"))
     return Skill(_table(errors), errors)
 

@@ -233,7 +233,7 @@ class Constraints:
         for name in sorted({name for name, _ in self.absent}):
             there = (
                 jnp.zeros(params.n_inputs, dtype)
-                .at[jnp.array(self.columns(name, params.n_inputs))]
+                .at[jnp.array(self.columns(name, params.n_inputs), int)]
                 .set(1)
             )
             changed[name] = jnp.asarray(getattr(core, name)) * there

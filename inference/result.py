@@ -82,6 +82,12 @@ class FitResult(NamedTuple):
         return self.prior.at_center(self.moving.A)
 
     @property
+    def zeros_B(self) -> np.ndarray:
+        """The entries of B, (l, p), of the states that move, that are exactly zero; none without inputs, (l, 0)."""
+        B = self.moving.B
+        return np.zeros((self.n_states, 0), bool) if B is None else np.asarray(B) == 0
+
+    @property
     def _zero(self) -> str:
         return "at the prior's centre" if self.prior.center_of(self.n_states).any() else "zero"
 
@@ -94,6 +100,9 @@ class FitResult(NamedTuple):
             f"log-likelihood {self.log_likelihood:.4f}, objective {self.objective[-1]:.4f}",
             f"{int(self.zeros.sum())} of {A.size} entries of A are exactly {self._zero}",
         ]
+        if "B" in self.priors:
+            zeros = self.zeros_B
+            lines.append(f"{int(zeros.sum())} of {zeros.size} entries of B are exactly zero")
         if self.constraints != Constraints():
             lines.append(f"kept: {self.constraints}")
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])

@@ -196,6 +196,13 @@ class Cohort:
         labels = replace(self.labels, inputs=(*self.inputs, INTERCEPT), intercept=acts_on)
         return replace(self, u=_frozen(u), ahead=ahead, labels=labels)
 
+    def without_inputs(self) -> "Cohort":
+        """Return the cohort without any inputs."""
+        if self.u is None:
+            return self
+        labels = replace(self.labels, inputs=(), intercept=type(self.labels).intercept)
+        return replace(self, u=None, ahead=None, labels=labels)
+
     @property
     def n_sequences(self) -> int:
         """The number N of sequences."""

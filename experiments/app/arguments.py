@@ -94,5 +94,11 @@ PriorName = Annotated[
     ),
 ]
 Epsilon = Annotated[float, typer.Option(help="what counts as nearly zero")]
+WhatIf = Annotated[
+    str,
+    typer.Option(
+        help="inputs of the steps ahead, as dose=1,ventilated=0", show_default="those of the file"
+    ),
+]
 Horizon = Annotated[int, typer.Option(help="steps ahead")]
 Prob = Annotated[float, typer.Option(help="probability of the intervals of forecasts")]

@@ -31,6 +31,7 @@ from .arguments import (
     States,
     TargetAccept,
     Warmup,
+    WhatIf,
 )
 from .help import SETTINGS, ShortHelp
 from .options import DataOptions, check_states, reads_data
@@ -182,7 +183,7 @@ def compare(
 @told
 def forecast(
     folder: Annotated[Path, typer.Argument(help="folder of an earlier fit")],
-    horizon: Horizon = 6, prob: Prob = 0.9,
+    horizon: Horizon = 6, prob: Prob = 0.9, what_if: WhatIf = "",
     seed: Seed = 0, force: Force = False,
 ) -> None:  # fmt: skip
     """Forecast what comes after each patient's last value.
@@ -199,7 +200,17 @@ def forecast(
     file = folder / "posterior.nc"
     draws = load_posterior(file) if file.exists() else None
     record(folder)
-    forecast_job(binned, folder, found, draws, horizon, prob=prob, seed=seed, say=say)
+    forecast_job(
+        binned,
+        folder,
+        found,
+        draws,
+        horizon,
+        prob=prob,
+        seed=seed,
+        say=say,
+        what_if=_what_if(what_if),
+    )
     say(f"wrote {folder}/forecast.csv")
 
 
@@ -234,6 +245,18 @@ def _beta(text: str) -> float | None:
         return float(text)
     except ValueError:
         raise ValueError(f"--beta is {text!r}; it must be a number or auto") from None
+
+
+def _what_if(text: str) -> dict[str, float]:
+    """Return the inputs of --what-if, as dose=1,ventilated=0."""
+    found = {}
+    for part in (x.strip() for x in text.split(",") if x.strip()):
+        name, _, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise ValueError(f"--what-if is {part!r}; write it as dose=1,ventilated=0") from None
+    return found
 
 
 def _free(text: str) -> tuple[str, ...] | None:

@@ -1,6 +1,7 @@
 """The job of `fit`: structure and β by held-out patients, the fit, its skill beside baselines, and what it says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from ...inference import (
 from ...inference.selection.held_out import choose, rule_named
 from ...models import Cohort, LDSParams, save_params, variance_parts
 from ...models.files import write_whole
+from ...models.inputs import INTERCEPT
 from ..outputs import write_csv
 from ..saving import save_fit
 from ..skill import Skill, skill
@@ -46,17 +48,31 @@ class Model(NamedTuple):
         if self.n_states is None:
             noise = {"auto": (True, False), "diagonal": (True,), "full": (False,)}
             independent = _known("--noise", self.noise, noise)
-            return level_candidates(cohort, self.pull or None, own, independent)
+            found = level_candidates(cohort, self.pull or None, own, independent)
+            return [with_inputs_on_states(x, cohort) for x in found]
         if self.noise != "auto":
             raise ValueError(
                 f"--noise is {self.noise!r}; it is for states that are tests, not --states (Q = I)"
             )
-        return hidden_candidates(self.n_states, self.pull or "zero", own)
+        found = hidden_candidates(self.n_states, self.pull or "zero", own)
+        return [with_inputs_on_states(x, cohort) for x in found]
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of every fit."""
         return {"priors": _known("--priors", self.priors, {"weak": "weak", "none": None})}
+
+
+def with_inputs_on_states(candidate: Candidate, cohort: Cohort) -> Candidate:
+    """Return a structure in which inputs act on states, sparsely: a prior on [A B], and no D but an intercept's."""
+    acting = [j for j, name in enumerate(cohort.inputs) if name != INTERCEPT]
+    if not acting:
+        return candidate
+    absent = (*candidate.constraints.absent, *(("D", j) for j in acting))
+    prior: Any = candidate.prior
+    return candidate._replace(
+        prior=replace(prior, beta_B=1.0), constraints=replace(candidate.constraints, absent=absent)
+    )
 
 
 def _known(option: str, value: str, known: dict[str, Any]) -> Any:
@@ -221,6 +237,13 @@ def _write_fit(fit: FitResult, cohort: Cohort, folder: Path) -> None:
     names = state_names(fit, cohort)
     A = pd.DataFrame(np.asarray(fit.moving.A), names, names)
     write_csv(folder / "A.csv", A, index_label="to \\ from")
+    if cohort.n_inputs:
+        B, D = np.asarray(fit.moving.B), np.asarray(fit.params.D)
+        write_csv(
+            folder / "B.csv", pd.DataFrame(B, names, list(cohort.inputs)), index_label="to \\ input"
+        )
+        of_tests = pd.DataFrame(D, list(cohort.channels), list(cohort.inputs))
+        write_csv(folder / "D.csv", of_tests, index_label="test \\ input")
     write_csv(folder / "variance.csv", variance_table(fit, cohort), index_label="test")
 
 

@@ -1,6 +1,6 @@
 """The jobs that the commands run: each takes a cohort and a folder, and writes files that other tools open."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +118,14 @@ def forecast_job(
     prob: float,
     seed: int,
     say: Say,
+    what_if: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Write forecast.csv: for each id, step ahead and test the median and an interval, in the units of the labs."""
     prob = probability("prob", prob)
     horizon = whole("horizon", horizon)
     if posterior is not None:
         check_belongs(fit, posterior)
-    table = forecast_table(binned, fit, posterior, horizon, prob, seed)
+    table = forecast_table(binned, fit, posterior, horizon, prob, seed, what_if)
     write_csv(folder / "forecast.csv", table)
     ahead = f"{horizon} step{'s' * (horizon > 1)} of {binned.step} ahead"
     say(f"forecasts of {len(binned.cohort)} ids, {ahead}, {prob:.0%} intervals")

@@ -54,6 +54,23 @@ class DataOptions(NamedTuple):
         bool,
         _option("--anonymous", help="numbers for ids in all results; a key file beside the folder"),
     ] = False
+    inputs: Annotated[
+        str,
+        _option(help="tests that are known and not modelled: treatments, covariates; with commas"),
+    ] = ""
+    fill_inputs: Annotated[
+        str,
+        _option(
+            help="where inputs have no value: zero, forward or constant, or dose=zero,age=constant"
+        ),
+    ] = ""
+    intercepts: Annotated[
+        str,
+        _option(
+            help="a constant for each test (emission), each state (state), both, or none",
+            show_default="emission with --inputs, else none",
+        ),
+    ] = ""
     hours: Annotated[float | None, _option(help="--step in hours, its old name", hidden=True)] = (
         None
     )

@@ -70,12 +70,13 @@ def folder_for(out: Path) -> Path:
 
 # what a fit writes
 OF_A_FIT = (
-    "fit.json", "params.json", "A.csv", "variance.csv", "selection.csv", "skill.csv", "skill.txt",
+    "fit.json", "params.json", "A.csv", "B.csv", "D.csv", "variance.csv", "selection.csv", "skill.csv", "skill.txt",
 )  # fmt: skip
 # what `compare` writes, the report last
 OF_A_COMPARISON = (
     "comparison.csv", "confusion.csv", "links.csv", "links.graphml", "series.png", "beta.png", "evidence.png",
     "mixing.png", "forest.png", "eigenvalues.png", "forecasts.png", "coverage.png", "transition.png", "forecast.png",
+    "inputs.png", "what_if.png",
     "report.html",
 )  # fmt: skip
 # results that are made of a posterior, and of a fit
@@ -102,7 +103,7 @@ def load_cohort(data: Path, options: DataOptions):
         wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
     given = ("kind", "id", "time", "test", "value", "time_unit", "decimal", "thousands")
     same = {name: getattr(options, name) for name in (*given, "any_times")}
-    labs = read_labs(data, tests=wanted, **same)
+    labs = read_labs(data, tests=wanted, inputs=_names(options.inputs), **same)
     return bin_cohort(labs, options)
 
 
@@ -131,11 +132,17 @@ def bin_cohort(labs, options: DataOptions):
         min_panels=options.panels,
         gaps=options.gaps or "missing",
         any_times=options.any_times,
+        inputs=_names(options.inputs),
+        fill_inputs=options.fill_inputs,
     )
-    names = list(labs.tests) if options.log.strip() == "all" else _names(options.log)
+    # tests are centred and inputs are not: without a level of each test, B would have to make up for it
+    where = options.intercepts or ("emission" if options.inputs else "none")
+    if where != "none":
+        binned = binned._replace(cohort=binned.cohort.with_intercept(where))
+    names = list(binned.cohort.channels) if options.log.strip() == "all" else _names(options.log)
     for name in names:
-        if name not in labs.tests:
-            known = ", ".join(labs.tests)
+        if name not in binned.cohort.channels:
+            known = ", ".join(binned.cohort.channels)
             raise ValueError(f"--log names {name!r}; the tests are {known}, and all is for all")
     if names:
         line = (
@@ -159,7 +166,9 @@ def save_source(out: Path, data: Path, options: DataOptions, cohort) -> None:
     """
     from ...models.files import fingerprint
 
-    plain = {"data": str(data.absolute()), **options._asdict()}
+    of_inputs = ("inputs", "fill_inputs", "intercepts")  # without them files are as they were
+    given = {k: v for k, v in options._asdict().items() if v or k not in of_inputs}
+    plain = {"data": str(data.absolute()), **given}
     if options.anonymous:
         plain["data"] = ""  # it is in the key file
     runs.describe(out, {"options": plain, "cohort": fingerprint(cohort)})

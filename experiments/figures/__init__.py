@@ -10,6 +10,8 @@ from .evidence import plot_prior_posterior as plot_prior_posterior
 from .forecasts import plot_forecast_fan as plot_forecast_fan
 from .forecasts import plot_forecasts as plot_forecasts
 from .forecasts import plot_series as plot_series
+from .inputs import plot_inputs as plot_inputs
+from .inputs import plot_what_if as plot_what_if
 from .network import plot_network as plot_network
 from .spectrum import plot_eigenvalues as plot_eigenvalues
 from .transition import plot_forest as plot_forest

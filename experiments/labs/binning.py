@@ -3,6 +3,7 @@
 The log of the result says how many patients and values were kept, and why the others were dropped.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from ...models import Cohort
 from .durations import Duration, duration
 from .gathering import Labs
+from .input_grid import fills_of, parted, with_inputs
 from .spacing import (
     advice_on_step,
     check_filled,
@@ -29,6 +31,7 @@ class Binned(NamedTuple):
     hours: float  # of a step
     log: tuple[str, ...]  # lines that say what was read, kept and dropped, and why
     step: str = ""  # for people, such as "8 hours" or "1 day"
+    constants: tuple[str, ...] = ()  # inputs that never change within a patient
 
     def __str__(self) -> str:
         return "\n".join(self.log)
@@ -42,6 +45,8 @@ def bin_labs(
     min_panels: int = 10,
     gaps: str = "interpolate",
     any_times: bool = False,
+    inputs: Sequence[str] = (),
+    fill_inputs: str = "",
 ) -> Binned:
     """Bin lab results into panels on a regular grid, and keep the patients with enough of them.
 
@@ -51,7 +56,14 @@ def bin_labs(
     first and the last panel by straight lines, as the paper does; `gaps="missing"` leaves cells without a value
     missing, from the first value to the last. A grid of which less than a thousandth has a value is an error, unless
     `any_times`. The cohort's labels have the time of each sequence's first bin.
+
+    `inputs` names tests that are known and not modelled (see input_grid.py); `fill_inputs` says what takes the place of
+    a bin without one: "zero", "forward", "constant", or name=word for each, with commas.
     """
+    fills = fills_of(fill_inputs, inputs)
+    of_inputs = None
+    if inputs:
+        labs, of_inputs = parted(labs, inputs)
     if step is not None and hours is not None:
         raise ValueError(f"step is {step!r} and hours is {hours!r}: give one of them, step")
     width = duration("step", "8h" if step is None else step)
@@ -69,13 +81,14 @@ def bin_labs(
     if not any_times:
         check_filled(filled, bins.patient[kept], bins.at[kept], width, labs.clock)
     bounds = np.searchsorted(bins.patient, np.arange(len(labs.ids) + 1))
-    sequences, measured, starts = [], [], []
+    sequences, measured, starts, begins = [], [], [], []
     for p in np.flatnonzero(enough):
         rows = slice(bounds[p], bounds[p + 1])
         begin, y, seen = _sequence(bins.at[rows], bins.mean[rows], gaps)
         sequences.append(y)
         measured.append(seen)
-        starts.append(labs.clock.time(bins.first[p] + begin * width.hours))
+        begins.append(bins.first[p] + begin * width.hours)
+        starts.append(labs.clock.time(begins[-1]))
     log = (
         f"bins of {width}: {len(labs.value)} values in {len(bins.at)} bins, "
         f"{int(bins.full.sum())} of them full panels",
@@ -87,11 +100,17 @@ def bin_labs(
     )
     ids = labs.ids[enough].tolist()
     cohort = Cohort.from_sequences(sequences, ids=ids, channels=list(labs.tests))
+    if of_inputs is not None:
+        cohort = with_inputs(
+            cohort, of_inputs, np.flatnonzero(enough), np.array(begins), width.hours, fills
+        )
+        log = (*log, f"inputs: {_said(inputs, fills)}")
     times = {"starts": tuple(starts), "step": labs.clock.length(width.hours)}
     labels = replace(cohort.labels, **times, time_unit=labs.clock.unit_name)
     cohort = replace(cohort, labels=labels)
     padded = _padded(measured, cohort.y.shape)
-    return Binned(cohort, padded, width.hours, (*labs.log, *log), str(width))
+    constants = tuple(name for name, how in fills.items() if how == "constant")
+    return Binned(cohort, padded, width.hours, (*labs.log, *log), str(width), constants)
 
 
 class _Bins(NamedTuple):
@@ -183,6 +202,12 @@ def _log_of_step(
     if _share_not_measured(measured) <= 0.8:
         return []
     return advice_on_step(bins.patient[panels], bins.at[panels], width, labs.clock)
+
+
+def _said(inputs: Sequence[str], fills: dict[str, str]) -> str:
+    """Return the inputs with what fills their gaps, as text."""
+    words = {"zero": "0 in gaps", "forward": "carried forward", "constant": "constant"}
+    return ", ".join(f"{x} ({words[fills[x]]})" if x in fills else x for x in inputs)
 
 
 def _percent(share: float) -> str:

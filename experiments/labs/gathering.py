@@ -29,13 +29,15 @@ class Labs(NamedTuple):
         return "\n".join(self.log)
 
 
-def without_attributes(labs: Labs) -> Labs:
+def without_attributes(labs: Labs, kept_inputs: Sequence[str] = ()) -> Labs:
     """Return lab results without columns of a wide table that are no tests, and say so: row numbers, and attributes.
 
     An attribute is what never changes within a patient, though it was written down often enough to show it.
     """
     why = {}
     for k, name in enumerate(labs.tests):
+        if name in kept_inputs:
+            continue
         here = labs.test == k
         value, patient = labs.value[here], labs.patient[here]
         counts = np.bincount(patient)
@@ -72,7 +74,9 @@ class LabGatherer:
         unit: str = "h",
         marks: Marks = PLAIN,
         any_times: bool = False,
+        inputs: Sequence[str] = (),
     ):
+        self.inputs = tuple(inputs)  # which may never change within a patient
         self.marks, self.any_times = marks.check(), any_times
         self.tests = list(tests or [])
         self.tests_are_given = tests is not None
@@ -157,7 +161,11 @@ class LabGatherer:
             tests = [tests[k] for k in kept]
         ids = np.array(list(self.index_of_id), dtype=object)
         labs = Labs(ids, tuple(tests), patient, test, hours, value, tuple(log), self.clock)
-        return labs if kind != "wide" or self.tests_are_given else without_attributes(labs)
+        return (
+            labs
+            if kind != "wide" or self.tests_are_given
+            else without_attributes(labs, self.inputs)
+        )
 
     def _lost(self) -> str:
         """Return how many values were dropped and why, in one line."""

@@ -35,6 +35,7 @@ def read_labs(
     decimal: str = ".",
     thousands: str = "",
     any_times: bool = False,
+    inputs: Sequence[str] = (),
     chunk: int = _CHUNK,
 ) -> Labs:
     """Read lab results from a CSV (also .gz) or Parquet file.
@@ -50,7 +51,8 @@ def read_labs(
     `time` is a timestamp, or a number of `time_unit`: hours (h) by default, or s, min, d, w, mo, y, where a year is
     365.25 days. Times that cannot be right (numbers of more than 200 years, timestamps 150 years apart) are an error,
     unless `any_times`. `decimal` and `thousands` are the marks of numbers; columns may be separated by , ; | or tabs.
-    `tests` names the tests to keep, in the order of the channels; by default all of them. The file is read
+    `tests` names the tests to keep, in the order of the channels; by default all of them. `inputs` are kept besides,
+    see `bin_labs`. The file is read
     `chunk` rows at a time, and only values that are kept stay in memory.
     """
     path = Path(path)
@@ -61,7 +63,8 @@ def read_labs(
     unit = durations.time_unit("time_unit", time_unit)
     marks = Marks(decimal, thousands).check()
     columns = column_names(path)
-    gatherer = partial(LabGatherer, unit=unit, marks=marks, any_times=any_times)
+    tests = _and_inputs(tests, inputs)
+    gatherer = partial(LabGatherer, unit=unit, marks=marks, any_times=any_times, inputs=inputs)
     if kind == "auto":
         kind = _kind_of_table(columns, test, value)
     _check_used(kind, columns, id=id, time=time, test=test, value=value)
@@ -99,6 +102,13 @@ def labs_from_frame(
     gatherer = LabGatherer(None, unit, any_times=any_times)
     gatherer.add_long(frame, id, time, test, value)
     return gatherer.finish("the table", "long")
+
+
+def _and_inputs(tests: Tests, inputs: Sequence[str]) -> Tests:
+    """Return the tests to keep with the inputs among them; None, for all, has them anyhow."""
+    if tests is None or isinstance(tests, Mapping) or not inputs:
+        return tests
+    return [*tests, *(name for name in inputs if name not in tests)]
 
 
 class _Layout(NamedTuple):

@@ -40,6 +40,10 @@ def _check_independent(cohort: Cohort) -> None:
     """Raise if an input is always 0, or a combination of others: nothing tells their effects apart."""
     inside = np.arange(cohort.n_steps) < np.asarray(cohort.lengths)[:, None]
     u = np.asarray(cohort.u)[inside]  # (steps, p)
+    if u.shape[1] >= len(u):
+        raise ValueError(
+            f"there are {u.shape[1]} inputs, and {len(u)} steps in all: too few to tell their effects apart"
+        )
     size = np.sqrt((u**2).sum(0))
     for j in np.flatnonzero(size == 0):
         raise ValueError(f"input {cohort.inputs[j]!r} is 0 at every step; leave it out")

@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 
 from ...models import Cohort, Flat, Laplace, LDSParams, Penalty, check_params
 from ...models.arguments import whole
+from ...models.conjugate import to_dict
 from ...models.params import with_inputs
 from ...models.priors import as_penalty
 from ..constraints import Constraints
@@ -55,9 +56,9 @@ def fit_map(
     - `constraints` takes the place of these three by one object: that of an earlier fit (`fit.constraints`), or
       `Constraints.levels()`, which makes each state the level of a channel.
     - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C,
-      pi1, B and D, and Laplace for B, which then has exact zeros: which input moves which state; or "weak", which are
-      `weak_priors` on the scale of the data: noise does not run to singular. Without them, as in the paper, these
-      parameters are at their maximum likelihood.
+      pi1, B and D, and Laplace for B (or `Laplace(beta, beta_B=...)` as the prior), which then has exact zeros: which
+      input moves which state; or "weak", which are `weak_priors` on the scale of the data: noise does not run to
+      singular. Without them, as in the paper, these parameters are at their maximum likelihood.
     - `weights` (N,) say how much each sequence counts: 0 leaves it out, 2 is as if it were there twice.
     - `warm` says that `init` is near the optimum, as the fit of a neighbouring β is: EM is cut short.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
@@ -78,6 +79,7 @@ def fit_map(
         A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
     priors = _priors(priors, cohort, n_states, constraints, init)
+    priors = _with_prior_of_B(priors, prior, starts[0], constraints)
     problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
@@ -160,6 +162,20 @@ def _priors(
     if not isinstance(given, Mapping | None):
         raise TypeError(f"priors is {given!r}; give 'weak', or a mapping of distributions")
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
+
+
+def _with_prior_of_B(
+    priors: dict[str, Any], prior: Penalty, start: LDSParams, constraints: Constraints
+) -> dict[str, Any]:
+    """Return the priors with that of B that the prior on A brings along; raise if another one is given besides."""
+    of_B = prior.prior_of_B(start.n_states, start.n_inputs) if constraints.free("B") else None
+    if of_B is None:
+        return priors
+    if "B" in priors and to_dict({"B": priors["B"]}) != to_dict({"B": of_B}):
+        raise ValueError(
+            f"prior is {prior!r}, and priors has another prior of B besides; give one of them"
+        )
+    return {**priors, "B": of_B}
 
 
 def _starts(

@@ -150,12 +150,14 @@ def joined(parts: list[Part], work: Work) -> tuple[pd.DataFrame, HeldOut]:
 def _rows(part: Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
     """Yield what is known of each fit of a path."""
     for beta, fit in zip(part.path.betas, part.path.fits, strict=True):
+        of_inputs = {"nonzero_B": int((~fit.zeros_B).sum())} if cohort.n_inputs else {}
         yield {
             "candidate": part.candidate.name,
             "n_states": part.candidate.n_states,
             "beta": beta,
             "bic": bic(fit, cohort),
             "nonzero": int((~fit.zeros).sum()),
+            **of_inputs,
             "effective_states": len(effective_states(fit.moving)),
             "radius": float(spectral_radius(fit.params.A)),
             "explodes": not bool(spectral_radius(fit.params.A) ** cohort.n_steps <= _GROWTH),
@@ -163,7 +165,7 @@ def _rows(part: Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
 
 
 def bic(fit: FitResult, cohort: Cohort) -> float:
-    """Return -2 log-likelihood + log n for each entry of A that is not zero and each other free parameter.
+    """Return -2 log-likelihood + log n for each entry of A or a sparse B that is not zero, and each other parameter.
 
     n is the number of steps with an observation: a sequence adds to what is known of A with every step.
     """
@@ -171,4 +173,7 @@ def bic(fit: FitResult, cohort: Cohort) -> float:
     free = fit.constraints.n_parameters(fit.params)
     if fit.constraints.free("A"):
         free += int((~fit.zeros).sum())
+    if "B" in fit.priors and fit.constraints.free("B"):  # its zeros are not parameters
+        there = fit.constraints.columns("B", fit.params.n_inputs)
+        free -= int(fit.zeros_B[:, there].sum())
     return -2 * fit.log_likelihood + np.log(n) * free

@@ -6,15 +6,16 @@ The paper draws five such pairs at random for each patient; this is what their a
 import numpy as np
 
 from ...models import Cohort, LDSParams, kalman_filter
-from ...models.inputs import refuse_inputs
+from ...models.kalman.input_means import deviations
 
 
 def forecast_errors(params: LDSParams, cohort: Cohort) -> np.ndarray:
     """Return the mean absolute error of the forecasts C A^{φ-ψ} ẑ_{ψ|ψ} of each sequence, 1 ≤ ψ < φ ≤ T_n, (N,).
 
-    In the units that the cohort stores; NaN for a sequence with no value after its first step.
+    In the units that the cohort stores; NaN for a sequence with no value after its first step. Inputs of the steps
+    that are forecast are known: the errors are those of y - ȳ, which has none (see models/kalman/input_means.py).
     """
-    refuse_inputs(cohort, "forecast_errors")
+    params, cohort = deviations(params, cohort)
     predicted = np.asarray(kalman_filter(params, cohort).predicted_mean)
     A, C = np.asarray(params.A), np.asarray(params.C)
     return errors_of_states(predicted, A, C, np.asarray(cohort.y), np.asarray(cohort.mask))

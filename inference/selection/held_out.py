@@ -12,6 +12,7 @@ import pandas as pd
 from jaxtyping import Real
 
 from ...models import Cohort, LDSParams, kalman_filter
+from ...models.kalman.input_means import deviations
 from .forecast_error import errors_of_states
 
 _NEAR = 0.5  # standard errors of a paired difference within which a simpler structure is taken
@@ -60,6 +61,7 @@ def scores(
 
     The filter runs over the whole cohort, whose shape is the same for every fold: nothing is compiled anew.
     """
+    params, cohort = deviations(params, cohort)
     filtered = kalman_filter(params, cohort)
     predicted = np.asarray(filtered.predicted_mean)[held]
     y, mask = np.asarray(cohort.y)[held] / scale, np.asarray(cohort.mask)[held]
@@ -111,7 +113,10 @@ def one_se(table: pd.DataFrame, found: HeldOut) -> int:
     """the fewest nonzero entries within one standard error of the best density: for a sparse picture"""
     gap, se = found.density_gaps(best_density(table, found))
     near = np.flatnonzero(gap <= se)
-    keys = (gap[near], table["n_states"].to_numpy()[near], table["nonzero"].to_numpy()[near])
+    nonzero = table["nonzero"].to_numpy()
+    if "nonzero_B" in table:  # of [A B] together, where there are inputs
+        nonzero = nonzero + table["nonzero_B"].to_numpy()
+    keys = (gap[near], table["n_states"].to_numpy()[near], nonzero[near])
     return int(near[np.lexsort(keys)[0]])
 
 

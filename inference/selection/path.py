@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Laplace, LDSParams, Penalty
+from ...models import Cohort, Laplace, LDSParams, Penalty, fisher_score
 from ...models.arguments import whole
-from ...models.inputs import refuse_inputs
 from ...models.priors import as_penalty
+from ..constraints import Constraints
 from ..map.em import fit_map
+from ..map.input_mstep import without_input
 from ..map.program import evaluate, pose
 from ..proximal import beta_max
 from ..result import FitResult
@@ -28,9 +29,14 @@ class Path(NamedTuple):
         """The A of every fit, (k, l, l), for a plot of entries against β."""
         return np.stack([np.asarray(fit.moving.A) for fit in self.fits])
 
+    @property
+    def B(self) -> np.ndarray:
+        """The B of every fit, (k, l, p), of a path with inputs."""
+        return np.stack([np.asarray(fit.moving.B) for fit in self.fits])
+
     def table(self) -> pd.DataFrame:
         """Return a table with one row for each β."""
-        return pd.DataFrame(
+        found = pd.DataFrame(
             {
                 "beta": self.betas,
                 "objective": [fit.objective[-1] for fit in self.fits],
@@ -41,6 +47,10 @@ class Path(NamedTuple):
                 "n_iter": [fit.n_iter for fit in self.fits],
             }
         )
+        if self.fits and self.fits[0].params.n_inputs:
+            counts = [int((~fit.zeros_B).sum()) for fit in self.fits]
+            found.insert(list(found).index("nonzero") + 1, "nonzero_B", counts)
+        return found
 
 
 def effective_states(params: LDSParams) -> np.ndarray:
@@ -87,7 +97,9 @@ def regularization_path(
     A β of the path is a factor of `prior`, which gives the kind of penalty, and relative weights in its own β
     (`Laplace(1.0)` by default, for which the factor is β itself). The grid is geometric, from the smallest β at which
     A = 0 is optimal, with the other parameters fitted to A = 0, down to `smallest` times that, unless `betas` gives
-    the grid. Takes the options of `fit_map`. Ctrl-C returns the fits that are done.
+    the grid. Takes the options of `fit_map`. Ctrl-C returns the fits that are done. With inputs the path is one over
+    [A B] where the prior has a `beta_B`, as `Laplace(1.0, beta_B=1.0)`, and starts where B = 0 too; else B has the
+    prior that `priors` gives it at every β.
 
     `warm`: fits begin where the fit at the next smaller β ended, from the smallest β up, and only the first of them
     at `init`; by default where `priors` keep noise away from singular. With states that are levels such fits end where
@@ -96,7 +108,6 @@ def regularization_path(
     begins at `init`: where noise is singular and entries of A are zero, EM leaves slowly or not at all, and warm fits
     were seen to end up to a thousand nats lower. From the largest β down, fits end lower with priors too.
     """
-    refuse_inputs(cohort, "regularization_path")
     prior = Laplace(1.0) if prior is None else as_penalty(prior)
     if not prior.penalised(whole("n_states", n_states)).any():
         raise ValueError(f"prior is {prior!r}, which has no penalty to vary")
@@ -140,22 +151,44 @@ def beta_grid(
     center = prior.center_of(n_states)
     infinite = np.where(prior.penalised(n_states), np.inf, 0.0)
     zero = Laplace(infinite, center if center.any() else 0.0)
+    sparse_B = cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None
+    if sparse_B:
+        options = _holding_B(options)
     empty = fit_map(cohort, n_states, zero, **options)
     if empty.interrupted:
         return np.zeros(0)
-    largest = _largest(cohort, empty, prior, options.get("weights"))
+    largest = _largest(cohort, empty, prior, options.get("weights"), sparse_B)
     if not largest > 0:
         raise ValueError(f"A stays at the centre of {prior!r} without any penalty; give betas")
     return largest * np.geomspace(1.0, smallest, n_betas)
 
 
-def _largest(cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any) -> float:
-    """Return the smallest factor of the prior at which A = 0 is optimal, given a fit with A = 0."""
+def _holding_B(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a fit with B held at zero."""
+    own = {name: options[name] for name in ("hold", "diagonal", "Q") if name in options}
+    kept = options.get("constraints") or Constraints(**own)
+    init = options.get("init")
+    if isinstance(init, LDSParams) and init.B is not None:
+        init = init._replace(B=np.zeros_like(np.asarray(init.B)))
+    rest = {k: v for k, v in options.items() if k not in own}
+    return {**rest, "constraints": kept.holding("B"), "init": init}
+
+
+def _largest(
+    cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any, sparse_B: bool = False
+) -> float:
+    """Return the smallest factor of the prior at which A = 0 (and a sparse B = 0) is optimal, given a fit there."""
     params, constraints = empty.params, empty.constraints
     problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights)
     s, core = evaluate(params, problem, constraints).stats, empty.moving
     k = core.n_states
-    found = float(beta_max(core.Q, s.S10[:k, :k], prior, s.S00[:k, :k], core.A))
+    S10 = without_input(s.S10, params.B, s)[:k, :k]
+    found = float(beta_max(core.Q, S10, prior, s.S00[:k, :k], core.A))
+    if sparse_B:
+        pull = np.abs(np.asarray(fisher_score(params, s).B))[:k]
+        there = constraints.columns("B", params.n_inputs)
+        of_B = np.broadcast_to(np.asarray(prior.beta_B), pull.shape)  # type: ignore[attr-defined]
+        found = max(found, float((pull / of_B)[:, there].max(initial=0.0)))
     if not np.isfinite(found):
         raise ValueError(
             f"no factor of {prior!r} holds A at zero (beta_max is {found}); give betas"

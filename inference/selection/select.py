@@ -8,7 +8,6 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ...models import Cohort, Penalty
-from ...models.inputs import refuse_inputs
 from ..result import FitResult
 from .candidates import Candidate, given_candidates
 from .cross_validation import Part, Work, check_folds, cross_validated, folds_of, grid_of, joined
@@ -100,9 +99,9 @@ def select(
     - Density is the log predictive density of held-out sequences, for one value; error the mean absolute error of all
       their forecasts (see forecast_error.py), in units of the channels' standard deviations.
     - `rule` says which model `fit` is: "best_density", for prediction, the default; "best_error", for point forecasts,
-      of the first structure within half a standard error of the best; "one_se", the fewest nonzero entries of A whose
-      density is within one standard error of the best (all of these of paired differences); "best_bic". The result has
-      the choice of each.
+      of the first structure within half a standard error of the best; "one_se", the fewest nonzero entries of A (of
+      [A B] with inputs) whose density is within one standard error of the best (all of these of paired differences);
+      "best_bic". The result has the choice of each.
     - `n_folds` is by default the number of sequences up to 10 (leave-one-out), then 5.
     - A β of the table is one for the whole cohort: fits to parts of it take theirs from `scaled_beta`.
     - Several structures are first compared at every third β; the best of them then has all. Where the rule chooses the
@@ -110,7 +109,6 @@ def select(
 
     Takes the options of `regularization_path`. Ctrl-C returns the result over the structures that are done.
     """
-    refuse_inputs(cohort, "select")
     rule_named(rule)
     if candidates is None:
         if n_states is None:

@@ -68,6 +68,10 @@ class Prior:
         """Return the NumPyro distribution of A, for a prior that is a single distribution."""
         raise NotImplementedError(f"{type(self).__name__} is not one distribution of A")
 
+    def prior_of_B(self, n_states: int, n_inputs: int) -> Any:
+        """Return the prior of B (l, p), for a prior that extends to inputs, as a NumPyro distribution; None if none."""
+        return None
+
     def center_of(self, n_states: int) -> np.ndarray:
         """Return the matrix, (l, l), that the prior pulls A to."""
         return np.zeros((n_states, n_states))

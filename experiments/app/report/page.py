@@ -20,6 +20,7 @@ from ...coverage import Coverage, forecast_coverage
 from ...labs import Binned
 from ...skill import Skill
 from . import sections
+from .input_section import input_section
 from .lights import data_light, fit_light, forecast_light, posterior_light
 from .network_svg import network
 from .parts import Section, lines
@@ -64,6 +65,7 @@ def context(results: Results) -> dict[str, Any]:
         sections.data_section(binned, results.folder),
         sections.choice_section(results.folder, fit),
         sections.fit_section(fit, binned, names),
+        input_section(fit, binned, names, results.folder),
         sections.skill_section(skill),
         sections.posterior_section(comparison, fit, results.posterior, results.folder, results.truth),
         sections.forecast_section(binned, results.posterior, coverage, results.folder, results.seed),

@@ -9,7 +9,7 @@ import pytest
 from oracles import Shape, random_params, random_problem
 
 from sparse_lds.experiments.saving import load_fit, save_fit
-from sparse_lds.inference import Constraints, fit_em, fit_map, initial_params, select
+from sparse_lds.inference import Constraints, fit_em, fit_map, initial_params
 from sparse_lds.inference.map.mstep import Floors, m_step
 from sparse_lds.models import Cohort, Flat, Laplace, LDSParams, fisher_score, simulate
 from sparse_lds.models.conjugate import as_conjugate
@@ -194,8 +194,6 @@ def test_what_cannot_be_fitted_is_named():
         fit_em(cohort, 2, constraints=Constraints(absent=(("B", 7),)))
     with pytest.raises(ValueError, match="there are no inputs"):
         fit_em(plain, 2, init=random_params(np.random.default_rng(0), 2, 2, p=1))
-    with pytest.raises(ValueError, match="select does not take inputs yet"):
-        select(cohort, 2)
 
 
 def test_files_keep_a_fit_with_inputs(tmp_path):

@@ -1,0 +1,59 @@
+"""The section of a report on inputs: B as a table and a heat map, and one patient under two scenarios."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ....inference import FitResult
+from ....models.inputs import INTERCEPT
+from ...figures import plot_inputs, plot_what_if
+from ...labs import Binned
+from ...labs.input_grid import known_ahead
+from .parts import Section, figure, table, text
+
+HORIZON = 6  # steps of the scenarios
+_EFFECT = (
+    "A difference may be read as an effect if the input was set by chance, or by nothing but what the model sees. "
+    "Where it was given because a patient looked ill, it mixes the effect with the reason."
+)
+
+
+def input_section(fit: FitResult, binned: Binned, names: list[str], folder: Path) -> Section | None:
+    """Return which input moves which state, and what if; None without inputs."""
+    cohort = binned.cohort
+    acting = [name for name in cohort.inputs if name != INTERCEPT]
+    if not acting:
+        return None
+    B = pd.DataFrame(np.asarray(fit.moving.B), names, list(cohort.inputs))[acting]
+    zeros = int((B.to_numpy() == 0).sum())
+    words = f"{zeros} of {B.size} effects of {', '.join(acting)} on states are exactly zero."
+    drawn = plot_inputs(fit, cohort.inputs, names)
+    first, low, high = _most_varied(binned, acting)
+    u = [known_ahead(cohort, HORIZON, cohort.inputs, {first: x}) for x in (low, high)]
+    n = int(np.argmax(np.asarray(cohort.lengths)))
+    titles = [f"{first} = {x:g}" for x in (low, high)]
+    two = {title: x[n] for title, x in zip(titles, u, strict=True) if x is not None}
+    alt = f"Forecasts of {cohort.ids[n]} with {' and with '.join(titles)}, side by side"
+    parts = [
+        table(B.rename_axis("to ↓ input →"), "B of the MAP, in sd of the tests; zeros are exact"),
+        figure(drawn, "B", "The numbers are in the table above", folder / "inputs.png"),
+        figure(
+            plot_what_if(fit, cohort, n, two, HORIZON),
+            "What if? Other inputs stay as they were last",
+            alt,
+            folder / "what_if.png",
+        ),
+        text(_EFFECT),
+    ]
+    return Section("Inputs: which moves what", words, parts, "inputs")
+
+
+def _most_varied(binned: Binned, acting: list[str]) -> tuple[str, float, float]:
+    """Return the first input that changes within patients, or the first of all, with its 5 % and 95 % quantiles."""
+    cohort = binned.cohort
+    changing = [name for name in acting if name not in binned.constants]
+    name = (changing or acting)[0]
+    inside = np.arange(cohort.n_steps) < np.asarray(cohort.lengths)[:, None]
+    x = np.asarray(cohort.u)[..., cohort.inputs.index(name)][inside]
+    return name, float(np.quantile(x, 0.05)), float(np.quantile(x, 0.95))
