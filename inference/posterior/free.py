@@ -91,10 +91,15 @@ def site_prior(fit: FitResult, prior: Prior, priors: Mapping[str, Any]) -> Prior
 
 
 def site_priors(
-    cohort: Cohort, fit: FitResult, free: tuple[str, ...], priors: Mapping[str, Any]
+    cohort: Cohort,
+    fit: FitResult,
+    free: tuple[str, ...],
+    priors: Mapping[str, Any],
+    as_fitted: bool = True,
 ) -> dict[str, Any]:
     """Return the priors of the free parameters other than A: those given, else the fit's, else weak ones.
 
+    A Laplace prior of B has a β that was chosen for zeros: it judges them only if B is to be sampled `as_fitted`.
     Covariances are sampled in the shape that the fit kept, in which an inverse-Wishart prior is one of blocks.
     """
     k, l, d = fit.n_states, fit.params.n_states, fit.params.n_channels
@@ -104,7 +109,10 @@ def site_priors(
         weak |= _as_fitted(fit)
     if "B" in free:
         weak["B"] = _of_inputs(cohort, fit, identity)
-    known = {**default_priors(cohort, l), **weak, **fit.priors, **priors}
+    own = dict(fit.priors)
+    if not as_fitted and isinstance(getattr(own.get("B"), "base_dist", None), dist.Laplace):
+        del own["B"]
+    known = {**default_priors(cohort, l), **weak, **own, **priors}
     found = {name: known[name] for name in free if name in known}
     if isinstance(found.get("B"), SpikeSlab):
         columns, scale = (

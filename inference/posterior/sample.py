@@ -57,7 +57,8 @@ def sample_posterior(
       conditional on the fit, and too narrow.
     - `prior` on A is by default the fit's own with β unknown (`GammaLaplace.like`), so that a β which was chosen for
       another purpose does not decide; `fit.prior` is the one that was maximised. `SpikeSlab()` has mass at zero.
-    - `priors` replaces those of the other free parameters: the fit's, or weak ones where it had none.
+    - `priors` replaces those of the other free parameters: the fit's, or weak ones where it had none (and for B, where
+      the fit had a Laplace prior and no `prior` is given). `{"B": SpikeSlab()}` has mass at zero there too.
     - Chains start near the mode, with its curvature as masses; with `adapt_mass` they change to masses from their own
       draws after half of the warm-up.
     - `num_predictive` replicated cohorts are drawn for each chain.
@@ -75,7 +76,7 @@ def sample_posterior(
     max_tree_depth = whole("max_tree_depth", max_tree_depth)
     target_accept = probability("target_accept", target_accept)
     _check_fit(cohort, fit)
-    asked = free is not None
+    asked, as_fitted = free is not None, prior is not None
     free = default_free(fit) if free is None else checked_free(free, fit)
     prior, priors = GammaLaplace.like(fit.prior) if prior is None else prior, dict(priors or {})
     n_directions = check_identified(fit, free, prior, priors, asked=asked)
@@ -85,7 +86,7 @@ def sample_posterior(
         cohort,
         prepare(cohort, params.A.dtype, n_states=params.n_states),
         site_prior(fit, prior, priors),
-        site_priors(cohort, fit, free, priors) | own,
+        site_priors(cohort, fit, free, priors, as_fitted) | own,
         params,
     )
     half = (num_warmup + 1) // 2

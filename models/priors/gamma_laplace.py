@@ -53,7 +53,10 @@ class GammaLaplace(Penalty):
         beta = np.asarray(prior.beta, float)
         known = beta[(beta > 0) & (beta < np.inf)]
         typical = float(np.exp(np.log(known).mean())) if known.size else 1.0
-        return cls(shape, rate, prior.scaled(1 / typical))
+        base = prior.scaled(1 / typical)
+        if getattr(base, "beta_B", None) is not None:  # a prior of B, with a β that is known
+            base = replace(base, beta_B=None)  # type: ignore[call-arg]
+        return cls(shape, rate, base)
 
     def value(self, A) -> Array:
         """Return (a + n) log(1 + v(A) / b), 0 at the centre."""
