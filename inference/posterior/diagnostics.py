@@ -230,8 +230,8 @@ def _model_problems(data) -> list[str]:
     if left:
         problems.append(
             f"{left} direction{'s' if left > 1 else ''} of change of basis {'are' if left > 1 else 'is'} left open by "
-            "the likelihood (see identifiability_report): along them the entries of A follow from the prior. Eigenvalues, "
-            "markov and forecasts are the same in every basis, and may be read."
+            "the likelihood (see identifiability_report): along them the entries of A follow from the prior. "
+            "Eigenvalues, markov and forecasts are the same in every basis, and may be read."
         )
     if "active_states" in data:
         l, active = int(data.attrs.get("n_states", 0)), data["active_states"].values

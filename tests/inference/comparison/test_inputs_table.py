@@ -4,6 +4,7 @@ from itertools import product
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import oracles
 import pytest
 from scipy import stats
@@ -15,7 +16,7 @@ from sparse_lds.inference.comparison.inputs import table_of_inputs
 from sparse_lds.inference.posterior import arviz_compat as az
 from sparse_lds.inference.posterior.free import site_priors
 from sparse_lds.inference.posterior.input_prior import InputPrior
-from sparse_lds.models import Cohort, Laplace, LDSParams, SpikeSlab, simulate
+from sparse_lds.models import Cohort, GammaLaplace, Laplace, LDSParams, SpikeSlab, simulate
 
 L, P = 2, 2
 
@@ -142,3 +143,13 @@ def test_a_comparison_has_rows_for_inputs_and_says_so(fitted, tmp_path):
         assert len(comparison.table) == 4  # A's
         assert "Of the inputs:" in str(comparison)
         assert comparison.inputs.index[0] == ("a", str(cohort.inputs[0]))
+
+
+def test_a_beta_of_B_that_was_chosen_does_not_judge(fitted):
+    cohort, fit = fitted
+    sparse = fit_map(cohort, L, Laplace(2.0, beta_B=30.0), constraints=fit.constraints)
+    given = site_priors(cohort, sparse, ("B",), {})["B"]
+    judge = site_priors(cohort, sparse, ("B",), {}, as_fitted=False)["B"]
+    assert isinstance(given.base_dist, dist.Laplace) and isinstance(judge.base_dist, dist.Normal)
+    assert (np.asarray(judge.base_dist.scale) > 10 * np.asarray(given.base_dist.scale)).all()
+    assert "of B" not in str(GammaLaplace.like(sparse.prior))
