@@ -3,7 +3,7 @@
 python benchmarks inputs                 # 200 problems each; --problems 20 for fewer
 python benchmarks inputs --only fits     # the fits alone
 
-Both tables are written to benchmarks/results/inputs, but with --only that of the other is left as it is.
+Tables go to benchmarks/results/inputs: errors.csv and rises.csv.
 """
 
 import argparse

@@ -25,7 +25,8 @@ def input_section(fit: FitResult, binned: Binned, names: list[str], folder: Path
     acting = [name for name in cohort.inputs if name != INTERCEPT]
     if not acting:
         return None
-    B = pd.DataFrame(np.asarray(fit.moving.B), names, list(cohort.inputs))[acting]
+    columns = [cohort.inputs.index(name) for name in acting]
+    B = pd.DataFrame(np.asarray(fit.moving.B)[:, columns], names, acting)
     zeros = int((B.to_numpy() == 0).sum())
     words = f"{zeros} of {B.size} effects of {', '.join(acting)} on states are exactly zero."
     drawn = plot_inputs(fit, cohort.inputs, names)
