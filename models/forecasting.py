@@ -19,6 +19,10 @@ from .linalg import sym_last
 from .params import LDSParams
 
 
+class MissingInputError(ValueError):
+    """A forecast needs an input of a step to come that is not known."""
+
+
 class Forecast(NamedTuple):
     """Mean and covariance of y_{ψ+h} | y_{1:ψ}, h = 1..horizon, in the cohort's units (see `Cohort.to_units`)."""
 
@@ -74,7 +78,7 @@ def forecast_inputs(
         u = jnp.broadcast_to(u, (N, horizon, p))
     if not_jax_tracer(u):
         for n, h, j in np.argwhere(~np.isfinite(np.asarray(u))):
-            raise ValueError(
+            raise MissingInputError(
                 f"a forecast of step {int(psi[n]) + h} of sequence {cohort.ids[n]!r} needs its input "
                 f"{cohort.inputs[j]!r}, which is not known: give inputs= to the forecast, or a cohort whose inputs go "
                 "on past the last observation"

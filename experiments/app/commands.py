@@ -70,6 +70,7 @@ def run(
 
     Example: sparse-lds run labs.csv --out results/mine
     """
+    from ...models.forecasting import MissingInputError
     from .fitting import Model
     from .jobs import compare_job, forecast_job, posterior_job
 
@@ -85,7 +86,11 @@ def run(
         target_accept=target_accept,
         progress=progress(), **common,
     )  # fmt: skip
-    forecast_job(binned, folder, found, drawn, horizon, prob=prob, **common)
+    try:
+        forecast_job(binned, folder, found, drawn, horizon, prob=prob, **common)
+    except MissingInputError as error:
+        say(f"no forecasts: {error}")
+        say(f"under inputs of your own: sparse-lds forecast {folder} --what-if NAME=VALUE")
     compare_job(
         binned, folder, found, drawn, epsilon=epsilon, title=_title(source_of(folder)), **common
     )

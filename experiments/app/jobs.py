@@ -88,6 +88,8 @@ def compare_job(
     states = state_names(fit, binned.cohort)
     comparison = compare_map_posterior(fit, posterior, epsilon=epsilon, names=states, truth=truth)
     write_csv(folder / "comparison.csv", comparison.table)
+    if comparison.inputs is not None:
+        write_csv(folder / "comparison_inputs.csv", comparison.inputs)
     write_csv(folder / "confusion.csv", comparison.confusion, index_label="rule")
     write_graph(to_networkx(comparison), folder / "links.graphml")
     write_graph(to_networkx(comparison, every=True), folder / "links.csv")

@@ -19,11 +19,11 @@ _WITHIN = 0.9  # probability of the intervals whose widths are compared
 
 
 class Added(NamedTuple):
-    """What the data added, (l, l) each; NaN where it cannot be known."""
+    """What the data added, (l, l) each for A and (l, p) for B; NaN where it cannot be known."""
 
-    bayes_factor_zero: Real[np.ndarray, "l l"]  # by what the data multiply the odds of zero
-    p_zero: Real[np.ndarray, "l l"]
-    contraction: Real[np.ndarray, "l l"]
+    bayes_factor_zero: Real[np.ndarray, "l k"]  # by what the data multiply the odds of zero
+    p_zero: Real[np.ndarray, "l k"]
+    contraction: Real[np.ndarray, "l k"]
 
 
 def definition(odds: float, contraction: float) -> str:

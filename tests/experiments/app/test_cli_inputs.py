@@ -137,3 +137,17 @@ def test_files_without_inputs_say_nothing_of_them(frame, tmp_path):
     options = json.loads((out / "source.json").read_text())["options"]
     assert not {"inputs", "fill_inputs", "intercepts"} & options.keys()
     assert not (out / "B.csv").exists() and "beta_B" not in (out / "fit.json").read_text()
+
+
+def test_the_whole_way_goes_on_where_inputs_to_come_are_not_known(frame, tmp_path):
+    frame[frame["time"] < 8 * T].to_csv(tmp_path / "labs.csv", index=False)
+    out = tmp_path / "out"
+    said = call(
+        "run", tmp_path / "labs.csv", "--inputs", "dose", "--beta", "3", "--own-levels", "no", "--noise", "diagonal",
+        "--draws", "60", "--warmup", "100", "--chains", "2", "--out", out,
+    )  # fmt: skip
+    assert "no forecasts: a forecast of step 14 of sequence 'p0' needs its input 'dose'" in said
+    assert "--what-if NAME=VALUE" in said and "Of the inputs:" in said
+    table = pd.read_csv(out / "comparison_inputs.csv", index_col=["state", "input"])
+    assert table.loc[("a", "dose"), "verdict"] == "supported"
+    assert (out / "report.html").exists() and not (out / "forecast.csv").exists()
