@@ -75,8 +75,8 @@ OF_A_FIT = (
 # what `compare` writes, the report last
 OF_A_COMPARISON = (
     "comparison.csv", "comparison_inputs.csv", "confusion.csv", "links.csv", "links.graphml", "series.png",
-    "beta.png", "evidence.png", "mixing.png", "forest.png", "eigenvalues.png", "forecasts.png", "coverage.png", "transition.png", "forecast.png",
-    "inputs.png", "what_if.png",
+    "beta.png", "evidence.png", "mixing.png", "forest.png", "eigenvalues.png", "forecasts.png", "coverage.png",
+    "transition.png", "forecast.png", "inputs.png", "what_if.png",
     "report.html",
 )  # fmt: skip
 # results that are made of a posterior, and of a fit
