@@ -21,10 +21,14 @@ _BEFORE = 10  # steps before the forecast that are shown
 def plot_inputs(
     fit: FitResult, inputs: Sequence[str], states: Sequence[str] | None = None
 ) -> Figure:
-    """Draw B of a fit as a heat map, a row for each state and a column for each input; exact zeros are written 0."""
+    """Draw B of a fit as a heat map, a row for each state and a column for each input that acts on states.
+
+    Exact zeros are written 0.
+    """
     if fit.moving.B is None:
         raise ValueError("the fit has no inputs")
-    B = np.asarray(fit.moving.B)
+    acting = list(fit.constraints.columns("B", fit.params.n_inputs))
+    B, inputs = np.asarray(fit.moving.B)[:, acting], [inputs[j] for j in acting]
     l, p = B.shape
     states = [f"z{i}" for i in range(l)] if states is None else list(states)
     limit = max(float(np.abs(B).max()), 1e-12)

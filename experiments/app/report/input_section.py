@@ -1,6 +1,7 @@
 """The section of a report on inputs: B as a table and a heat map, and one patient under two scenarios."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from ...labs import Binned
 from ...labs.input_grid import known_ahead
 from .parts import Section, figure, table, text
 
+_JUDGED = ["map", "verdict", "p_zero", "bayes_factor_zero", "mean", "hdi_low", "hdi_high"]
 HORIZON = 6  # steps of the scenarios
 _EFFECT = (
     "A difference may be read as an effect if the input was set by chance, or by nothing but what the model sees. "
@@ -19,8 +21,14 @@ _EFFECT = (
 )
 
 
-def input_section(fit: FitResult, binned: Binned, names: list[str], folder: Path) -> Section | None:
-    """Return which input moves which state, and what if; None without inputs."""
+def input_section(
+    fit: FitResult,
+    binned: Binned,
+    names: list[str],
+    folder: Path,
+    judged: pd.DataFrame | None = None,
+) -> Section | None:
+    """Return which input moves which state, what the data say of it (`judged`), and what if; None without inputs."""
     cohort = binned.cohort
     acting = [name for name in cohort.inputs if name != INTERCEPT]
     if not acting:
@@ -29,6 +37,12 @@ def input_section(fit: FitResult, binned: Binned, names: list[str], folder: Path
     B = pd.DataFrame(np.asarray(fit.moving.B)[:, columns], names, acting)
     zeros = int((B.to_numpy() == 0).sum())
     words = f"{zeros} of {B.size} effects of {', '.join(acting)} on states are exactly zero."
+    said = []
+    if judged is not None:
+        shown: Any = judged[judged.index.get_level_values("input") != INTERCEPT]
+        counts = shown["verdict"].value_counts()
+        words += " Of all the data say: " + ", ".join(f"{n} {v}" for v, n in counts.items()) + "."
+        said = [table(shown[_JUDGED], "What the data added; the words are defined as for A")]
     drawn = plot_inputs(fit, cohort.inputs, names)
     first, low, high = _most_varied(binned, acting)
     u = [known_ahead(cohort, HORIZON, cohort.inputs, {first: x}) for x in (low, high)]
@@ -38,6 +52,7 @@ def input_section(fit: FitResult, binned: Binned, names: list[str], folder: Path
     alt = f"Forecasts of {cohort.ids[n]} with {' and with '.join(titles)}, side by side"
     parts = [
         table(B.rename_axis("to ↓ input →"), "B of the MAP, in sd of the tests; zeros are exact"),
+        *said,
         figure(drawn, "B", "The numbers are in the table above", folder / "inputs.png"),
         figure(
             plot_what_if(fit, cohort, n, two, HORIZON),

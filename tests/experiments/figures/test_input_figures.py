@@ -2,10 +2,11 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from oracles import random_problem
 
-from sparse_lds.experiments.app.report.input_section import input_section
+from sparse_lds.experiments.app.report.input_section import _JUDGED, input_section
 from sparse_lds.experiments.figures import plot_inputs, plot_what_if
 from sparse_lds.experiments.labs import Binned
 from sparse_lds.inference import fit_map
@@ -51,6 +52,17 @@ def test_a_report_has_a_section_of_inputs(fitted, tmp_path):
     section = input_section(fit, binned, ["a", "b"], tmp_path)
     assert section is not None and "of 4 effects of u0, u1 on states" in section.summary
     assert (tmp_path / "inputs.png").exists() and (tmp_path / "what_if.png").exists()
+    at = pd.MultiIndex.from_product([["a", "b"], cohort.inputs], names=["state", "input"])
+    words = ["supported", "undecided", "undecided", "contradicted"]
+    judged = pd.DataFrame(dict.fromkeys(_JUDGED, 0.5), index=at).assign(verdict=words)
+    section = input_section(fit, binned, ["a", "b"], tmp_path, judged)
+    assert section is not None and section.summary.endswith(
+        "2 undecided, 1 supported, 1 contradicted."
+    )
+    assert [part.head for part in section.parts if part.kind == "table"][1][:2] == [
+        "state",
+        "input",
+    ]
     plain = binned._replace(cohort=cohort.without_inputs())
     assert input_section(fit, plain, ["a", "b"], tmp_path) is None
     plt.close("all")
