@@ -3,6 +3,9 @@
 XLA on the CPU pays about a microsecond for every call of dot or LAPACK, more than the arithmetic of a
 5 x 5 product. Where many small matrices go together, the batch axis is therefore the *last* one: the sums
 below become loops over contiguous memory.
+
+No batch goes to LAPACK: in jaxlib 0.10 a batched call waits for threads of the pool that it runs on, and two of them at
+once, on a machine with two cores, wait for each other for ever.
 """
 
 import functools
@@ -18,8 +21,8 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.typing import ArrayLike
 
 _SMALL_PRODUCT = 3000  # multiplications up to which a fused sum beats dot inside a scan
-_UNROLLED = 8  # size up to which an unrolled elimination beats LAPACK's Cholesky
-_ELIMINATED = 24  # size from which eliminating half of a matrix by products beats LAPACK
+_UNROLLED = 8  # size up to which a matrix is eliminated row by row; a larger one is cut into halves
+_BATCH_LAST = 24  # size up to which many matrices are inverted with the batch as the last axis
 
 
 def small_product(a: Array, b: Array) -> Array:
@@ -79,12 +82,12 @@ def whitener(S: Array) -> tuple[Array, Array]:
     """
     d = S.shape[0]
     eye = jnp.eye(d, dtype=S.dtype)
+    if d > _UNROLLED and S.ndim > 2:
+        return _whitener_by_halves(S)
     if d > _UNROLLED:
-        chol = jnp.linalg.cholesky(jnp.moveaxis(S, (0, 1), (-2, -1)))
-        eye = jnp.broadcast_to(eye, chol.shape)
+        chol = jnp.linalg.cholesky(S)
         W = lax.linalg.triangular_solve(chol, eye, left_side=True, lower=True)
-        logdet = 2 * jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)).sum(-1)
-        return jnp.moveaxis(W, (-2, -1), (0, 1)), logdet
+        return W, 2 * jnp.log(jnp.diagonal(chol)).sum()
     eye = jnp.broadcast_to(eye.reshape(d, d, *[1] * (S.ndim - 2)), S.shape)
     M = jnp.concatenate([S, eye], axis=1)
     for i in range(d - 1):  # eliminate below each pivot: [S, I] -> [D L', L^-1]
@@ -94,25 +97,66 @@ def whitener(S: Array) -> tuple[Array, Array]:
     return M[:, d:] / jnp.sqrt(pivots)[:, None], jnp.log(pivots).sum(0)
 
 
-def spd_inverse(S: Array) -> tuple[Array, Array]:
-    """Return S⁻¹ and log |S| of many positive definite matrices (..., k, k), by halves; NaN where one is not definite.
+def _whitener_by_halves(S: Array) -> tuple[Array, Array]:
+    """Return the whitener of S (d, d, U): of S = [[A, B'], [B, D]] it is [[V, 0], [-W B A⁻¹, W]].
 
-    With S = [[A, B'], [B, D]] and the Schur complement D - B A⁻¹ B' everything but the smallest blocks is products.
+    V whitens A, and W the Schur complement D - B A⁻¹ B'.
     """
-    k = S.shape[-1]
-    if k <= _ELIMINATED:
-        L = lax.linalg.cholesky(S, symmetrize_input=False)
-        eye = jnp.broadcast_to(jnp.eye(k, dtype=S.dtype), S.shape)
-        W = lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
-        return W.mT @ W, 2 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
-    h = -(-k // 16) * 8  # half, a multiple of 8
-    B = S[..., h:, :h]
-    A, logdet_A = spd_inverse(S[..., :h, :h])
-    BA = B @ A
-    D, logdet_D = spd_inverse(S[..., h:, h:] - BA @ B.mT)
-    X = D @ BA
-    top = jnp.concatenate([A + BA.mT @ X, -X.mT], axis=-1)
-    return jnp.concatenate([top, jnp.concatenate([-X, D], axis=-1)], axis=-2), logdet_A + logdet_D
+    h = _half(S.shape[0])
+    V, logdet_A = apart(whitener)(S[:h, :h])
+    X = batched(S[h:, :h], tr(V))
+    W, logdet_D = apart(whitener)(S[h:, h:] - batched(X, tr(X)))
+    below = -batched(W, batched(X, V))
+    top = jnp.concatenate([V, jnp.zeros_like(below).swapaxes(0, 1)], axis=1)
+    return jnp.concatenate([top, jnp.concatenate([below, W], axis=1)]), logdet_A + logdet_D
+
+
+def spd_inverse(S: Array) -> tuple[Array, Array]:
+    """Return S⁻¹ and log |S| of many positive definite matrices (n, k, k), by halves; NaN where one is not definite."""
+    if S.shape[-1] <= _BATCH_LAST:
+        inverse, logdet = _inverse(jnp.moveaxis(S, 0, -1), batched, tr)
+        return jnp.moveaxis(inverse, -1, 0), logdet
+    return _inverse(S, jnp.matmul, lambda a: a.mT)
+
+
+@apart
+def _small_inverse(S: Array) -> tuple[Array, Array]:
+    """Return S⁻¹ and log |S| of matrices (k, k, U) with k up to _UNROLLED."""
+    W, logdet = whitener(S)
+    return functools.reduce(operator.add, (w[:, None] * w for w in W)), logdet
+
+
+def _inverse(S: Array, mul: Callable, transposed: Callable) -> tuple[Array, Array]:
+    """Return S⁻¹ and log |S|: all but the smallest blocks is products, `mul`, of batches as the caller has them.
+
+    With S = [[A, B'], [B, D]] and X = (D - B A⁻¹ B')⁻¹ B A⁻¹ it is [[A⁻¹ + (B A⁻¹)' X, -X'], [-X, (D - B A⁻¹ B')⁻¹]].
+    """
+    last = mul is batched  # the batch is the last axis
+    k = S.shape[0] if last else S.shape[-1]
+    if last and k <= _UNROLLED:
+        return _small_inverse(S)
+    if not last and k <= _BATCH_LAST:
+        return spd_inverse(S)
+    rows, columns = (0, 1) if last else (-2, -1)
+    h = _half(k)
+
+    def block(i: slice, j: slice) -> Array:
+        return S[i, j] if last else S[..., i, j]
+
+    one, two = slice(h), slice(h, None)
+    B = block(two, one)
+    A, logdet_A = _inverse(block(one, one), mul, transposed)
+    BA = mul(B, A)
+    D, logdet_D = _inverse(block(two, two) - mul(BA, transposed(B)), mul, transposed)
+    X = mul(D, BA)
+    top = jnp.concatenate([A + mul(transposed(BA), X), -transposed(X)], axis=columns)
+    found = jnp.concatenate([top, jnp.concatenate([-X, D], axis=columns)], axis=rows)
+    return found, logdet_A + logdet_D
+
+
+def _half(k: int) -> int:
+    """Return the size of the first half of k: a multiple of 8 for a k above 8."""
+    return -(-k // 16) * 8
 
 
 def definite(Q: Any) -> Any:

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
-from ..linalg import sym_last
+from ..linalg import sym_last, whitener
 
 
 class Gaussian(NamedTuple):
@@ -66,10 +66,10 @@ def update(
     R = jnp.where(seen[:, None] & seen, R, jnp.eye(len(y), dtype=R.dtype))
     innovation = jnp.where(seen, y, 0.0) - C @ m
     S = C @ P @ C.T + R
-    K = jnp.linalg.solve(S, C @ P).T
+    W, logdet = whitener(sym_last(S))
+    K = (W @ C @ P).T @ W
     rest = jnp.eye(len(m), dtype=P.dtype) - K @ C
-    _, logdet = jnp.linalg.slogdet(S)
-    size = innovation @ jnp.linalg.solve(S, innovation) + logdet + seen.sum() * jnp.log(2 * jnp.pi)
+    size = ((W @ innovation) ** 2).sum() + logdet + seen.sum() * jnp.log(2 * jnp.pi)
     return Update(
         Gaussian(m + K @ innovation, sym_last(rest @ P @ rest.T + K @ R @ K.T)), -size / 2
     )
