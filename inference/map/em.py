@@ -66,7 +66,7 @@ def fit_map(
     """
     check_types(cohort, init, tol)
     constraints = _constraints(constraints, hold, diagonal, Q).with_intercept_of(cohort)
-    whole_cohort, cohort, weights = cohort, *_weighted(cohort, weights)
+    whole_cohort, cohort, weights = cohort, *weighted(cohort, weights)
     check_request(cohort, n_states, constraints)
     prior = as_penalty(prior, n_states)
     if variant not in ("exact", "paper"):
@@ -79,7 +79,7 @@ def fit_map(
         A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
     priors = _priors(priors, cohort, n_states, constraints, init)
-    priors = _with_prior_of_B(priors, prior, starts[0], constraints)
+    priors = with_prior_of_B(priors, prior, starts[0], constraints)
     problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
@@ -88,7 +88,7 @@ def fit_map(
         else:
             asked = accelerate, max_iter, tol, warm
             options = Options(prior, priors, constraints, *asked, cohort.channels)
-            fit = climb(best, problem, options, tell)
+            fit, _ = climb(best, problem, options, tell)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
     noticed = (*noticed, *warnings_of(fit, cohort))
     return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
@@ -128,7 +128,7 @@ def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constrain
     return given
 
 
-def _weighted(
+def weighted(
     cohort: Cohort, weights: Sequence[float] | np.ndarray | None
 ) -> tuple[Cohort, np.ndarray | None]:
     """Return the sequences that count, and the weights of all (N,); raise unless weights are numbers from 0 on."""
@@ -164,7 +164,7 @@ def _priors(
     return {name: prior for name, prior in (given or {}).items() if constraints.free(name)}
 
 
-def _with_prior_of_B(
+def with_prior_of_B(
     priors: dict[str, Any], prior: Penalty, start: LDSParams, constraints: Constraints
 ) -> dict[str, Any]:
     """Return the priors with that of B that the prior on A brings along; raise if another one is given besides."""

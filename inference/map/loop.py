@@ -23,6 +23,7 @@ from ..constraints import COVARIANCES, Constraints
 from ..result import FitResult, Stop
 from .accelerate.basis_steps import basis_step
 from .accelerate.coordinates import chart_at
+from .accelerate.curvature import Curvature
 from .accelerate.quasi_newton import quasi_newton
 from .checks import bad_start, drift, warnings_of_floors
 from .program import Problem, State, evaluate, log_prior, run, unevaluated
@@ -60,6 +61,7 @@ class Climb(NamedTuple):
     tried: bool = False  # whether quasi-Newton steps were tried
     signs: Any = None  # of A about the prior's centre after quasi-Newton steps, if any were taken
     broken: bool = False  # whether the next EM step would not be finite
+    curvature: Curvature | None = None  # that quasi-Newton steps have learned
 
     def left(self, options: Options) -> int:
         """Return the number of iterations that may still be taken."""
@@ -71,9 +73,18 @@ class Climb(NamedTuple):
         return self._replace(objective=(*self.objective, *values), steps=steps, **changes)
 
 
-def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> FitResult:
-    """Raise the objective from `start` until the optimality conditions hold; return the result and why it stopped."""
-    now, reason = init(start, problem, options), None
+def climb(
+    start: LDSParams,
+    problem: Problem,
+    options: Options,
+    tell: Tell,
+    curvature: Curvature | None = None,
+) -> tuple[FitResult, Curvature | None]:
+    """Raise the objective from `start` until the optimality conditions hold; return the result, and why it stopped.
+
+    And the curvature that was learned on the way, with which a problem nearby may begin.
+    """
+    now, reason = init(start, problem, options)._replace(curvature=curvature), None
     try:
         while reason is None:
             taken = len(now.objective)
@@ -93,7 +104,7 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
                 reason = Stop.NOT_FINITE
     except KeyboardInterrupt:
         reason = Stop.INTERRUPTED
-    return finish(now, options, reason)
+    return finish(now, options, reason), now.curvature
 
 
 def init(start: LDSParams, problem: Problem, options: Options) -> Climb:
@@ -187,6 +198,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         min(_RUN, now.left(options)),
         options.tol,
         lambda objective: tell(1, objective, residual),
+        now.curvature if options.warm else None,
     )
     signs = None
     if found.params is not None:
@@ -196,6 +208,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         point = unevaluated(found.params)._replace(residual=residual_before)
     next_em = _BETWEEN if len(found.objective) > 1 else _CHUNK
     changes = {"point": point, "next_em": next_em, "tried": True, "signs": signs}
+    changes["curvature"] = found.curvature
     now = now.counted("quasi-newton", found.objective, **changes)
     return now, found.interrupted
 

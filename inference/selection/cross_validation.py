@@ -97,6 +97,9 @@ def cross_validated(work: Work, candidate: Candidate, betas: Any) -> Part | None
     work.bar.update()
     density, error = np.full((2, len(path.betas), len(cohort)), np.nan)
     scale = _scale(cohort)
+    if options.get("priors") and candidate.constraints.basis_changes == "none":
+        # one optimum to speak of, near that of all sequences; of several the others would choose
+        options.setdefault("init", path.fits[-1].params)
     for k in range(fold.max() + 1):
         held = fold == k
         part = regularization_path(
