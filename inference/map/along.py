@@ -36,7 +36,7 @@ def fits_along(
     noticed = warnings_of_input(counted, constraints, True)
     others = {name: prior for name, prior in first.priors.items() if name != "B"}
     for prior in priors_on_A:
-        priors = first.priors
+        priors = dict(first.priors)
         if prior.prior_of_B(k, first.params.n_inputs) is not None:  # it changes along the path
             priors = with_prior_of_B(others, prior, first.params, constraints)
             problem = pose(cohort, prior, first.params, constraints, priors, w)
