@@ -81,45 +81,40 @@ def gains(params: LDSParams, T: int) -> Gains:
 def forward(params: LDSParams, data: "Complete", shared: Gains | None = None) -> Forward:
     """Filter all sequences: one Riccati pass, unless it is given, then the means.
 
-    Inputs enter the means alone. With m the prediction without B u of its step, a step has the cells (y, u): the
-    innovation is y - D u - C (m + B u), and the next m is L (m + B u) + A K (y - D u). What inputs add to a block is
-    known before the scan, and only the first M sequences have any.
+    Inputs enter the means alone. With m the prediction without B u of its step, a block is that of a model without
+    inputs on y less what the block's inputs add to it; what they add to the next m is known before the scan.
     """
     T, d, N = data.y.shape
     shared = gains(params, T) if shared is None else shared
     _, W, _, WC, AK, L, _ = shared
     B, b, l, _ = L.shape
-    p = 0
-    if data.u is not None:
-        p = data.u.shape[1]
-        W, AK = (
-            jnp.concatenate([W, -(W @ params.D + WC @ params.B)], axis=3),
-            jnp.concatenate([AK, L @ params.B - AK @ params.D], axis=3),
-        )
 
-    # from (m, y, u) of a block to the m of its steps, and of the first step after it
+    # from (m, y) of a block to the m of its steps, and of the first step after it
     m = [jnp.broadcast_to(jnp.eye(l, dtype=L.dtype), (B, l, l))]
     for j in range(b):
         m.append(jnp.concatenate([L[:, j] @ m[j], AK[:, j]], axis=2))
-    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * (d + p))
+    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * d)
     blocks = jnp.concatenate([m[b], e.reshape(B, b * d, -1)], axis=1)
 
-    inside = _blocks(data.inside, B, b)
-    xs = _blocks(data.y, B, b), jnp.repeat(inside, d, axis=1), _later(inside[:, 0])
+    inside, y = _blocks(data.inside, B, b), _blocks(data.y, B, b)
     u, added = None, ()
     if data.u is not None:
         u = _blocks(data.u, B, b)
-        of_cells = blocks[:, :, l:].reshape(B, -1, b, d + p)
-        of_y, of_u = (x.reshape(*blocks.shape[:2], -1) for x in (of_cells[..., :d], of_cells[..., d:]))
-        added = (jnp.pad(of_u @ u, [(0, 0), (0, 0), (0, N - u.shape[2])]),)
-        blocks = jnp.concatenate([blocks[:, :, :l], of_y], axis=2)
+        response = input_response(params, b)
+        now = jnp.kron(jnp.eye(b, dtype=L.dtype), params.D)
+        adds = jnp.concatenate(
+            [(params.C @ response).reshape(b * d, -1) + now, params.A @ response[-1]]
+        )
+        adds = jnp.pad(adds @ u, [(0, 0), (0, 0), (0, N - u.shape[2])])
+        y, added = y - adds[:, :-l], (adds[:, -l:],)
 
     def step(m, x):
         block, y, inside, goes_on, *added = x
-        out = sum(added, start=block @ jnp.concatenate([m, y]))
-        return out[:l] * goes_on, (m, out[l:] * inside)
+        out = block @ jnp.concatenate([m, y])
+        return sum(added, start=out[:l]) * goes_on, (m, out[l:] * inside)
 
-    _, (m, e) = lax.scan(step, params.pi1[:, None] * data.unit, (blocks, *xs, *added))
+    xs = blocks, y, jnp.repeat(inside, d, axis=1), _later(inside[:, 0]), *added
+    _, (m, e) = lax.scan(step, params.pi1[:, None] * data.unit, xs)
     return Forward(*shared, m, e, u)
 
 
@@ -328,7 +323,7 @@ def _last_states(params: LDSParams, fwd: Forward, x: Array, z: Array, last: Arra
     b = z.shape[1]
     block, j = last // b, last % b
     end = last.max()
-    u = None if fwd.u is None else fwd.u
+    u = fwd.u
     response = None if u is None else input_response(params, b)
 
     def together():
