@@ -234,6 +234,11 @@ class Cohort:
         return self.labels.inputs
 
     @property
+    def intercept(self) -> int | None:
+        """The number of the input that is always 1, if there is one."""
+        return self.inputs.index(INTERCEPT) if INTERCEPT in self.inputs else None
+
+    @property
     def ids(self) -> tuple:
         """The id of every sequence."""
         return self.labels.ids

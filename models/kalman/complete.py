@@ -26,7 +26,9 @@ class Complete(NamedTuple):
     unit: Real[Any, " N"]
     weights: Real[Any, " N"] | None  # how much each sequence counts in a sum; None: once
     n_t: Real[Any, " T"]  # how many sequences reach step t, with their weights
-    u: Real[Any, "T p M"] | None = None  # inputs of the first M sequences, 0 past the end; the others have none
+    u: Real[Any, "T p M"] | None = (
+        None  # inputs of the first M sequences, 0 past the end; the others have none
+    )
     sums: DataSums | None = None  # taken once, where y does not change
 
     def weighted(self, x: Any) -> Any:

@@ -74,7 +74,7 @@ def _inputs_first(rows: np.ndarray, n: int) -> np.ndarray:
 
 
 def _pivoted(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q and R with rows = Q R for columns of a size of about 1, and of R only rows that are not mere rounding."""
+    """Return Q and R with rows = Q R for columns of size 1 or less, and of R only rows that are not mere rounding."""
     factor: Any = scipy.linalg.qr(rows, pivoting=True)
     Q, R, order = factor
     size = np.abs(np.diagonal(R))

@@ -47,7 +47,9 @@ class Forward(NamedTuple):
     logdet: Real[Array, "B b"]
     m: Real[Array, "B l N"]  # E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
     e: Real[Array, "B b*d N"]  # whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
-    u: Real[Array, "B b*p M"] | None = None  # inputs of the first M sequences; m is without B u of its step
+    u: Real[Array, "B b*p M"] | None = (
+        None  # inputs of the first M sequences; m is without B u of its step
+    )
 
 
 def block_length(T: int, l: int, d: int) -> int:
@@ -147,7 +149,9 @@ class Lifted(NamedTuple):
     x: Real[Array, "B n N"]  # r: the adjoint that enters the block from its end
     r: Real[Array, "B b l n"]  # to r_t, from the data after step t: E[e_{t+1} | y] = Q r_t
     u: Real[Array, "B b d n"]  # to u_t, likewise: E[v_t | y] = R u_t
-    z: Real[Array, "B b l n"]  # to z_t = E[z_t | y], less what inputs of the block add: `input_response`
+    z: Real[
+        Array, "B b l n"
+    ]  # to z_t = E[z_t | y], less what inputs of the block add: `input_response`
     r0: Real[Array, "l N"]
 
 
@@ -279,7 +283,9 @@ def moments(
         after = jnp.concatenate([fwd.u, _later(fwd.u[:, :p])], axis=1)  # and the next block's first
         by_step = _with_inputs(lifts, xw, after)
         uu = (data.weighted(fwd.u) @ after.mT).sum(0)
-        zu = by_step[:, -l:] + response @ uu  # (b, l, (b + 1) p): Σ z_t u' of the inputs of the block
+        zu = (
+            by_step[:, -l:] + response @ uu
+        )  # (b, l, (b + 1) p): Σ z_t u' of the inputs of the block
         more = jnp.einsum("tiq,tjq->ij", by_step[..., :-p], response)
         total = total + more
         total = total.at[-l:].add(jnp.einsum("tiq,tjq->ij", response, zu[..., :-p]))

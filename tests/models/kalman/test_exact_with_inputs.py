@@ -233,7 +233,11 @@ def test_large_models_are_exact(shape, close):
 def test_few_pseudo_sequences_have_inputs():
     """As many as the inputs have independent columns; the sums are those of all rows (1, y, u)."""
     rng = np.random.default_rng(0)
-    y, u, age = rng.normal(size=(60, 4, 2)), rng.normal(size=(60, 4, 1)), rng.normal(size=(60, 1, 1))
+    y, u, age = (
+        rng.normal(size=(60, 4, 2)),
+        rng.normal(size=(60, 4, 1)),
+        rng.normal(size=(60, 1, 1)),
+    )
     inputs = np.concatenate([u, np.broadcast_to(age, u.shape)], axis=2)
     cohort = Cohort.from_array(y, inputs=inputs)
     found = compress(cohort)
