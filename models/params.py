@@ -93,11 +93,18 @@ class LDSParams(_Parameters):
 
 
 def _six_or_eight(A, C, Q, R, pi1, V1, B=None, D=None) -> LDSParams:
-    # lists of numbers would be pytrees of their own, without a shape
-    every = [np.array(x, float) if type(x) is list else x for x in (A, C, Q, R, pi1, V1, B, D)]
+    every = [_array(x) if type(x) is list else x for x in (A, C, Q, R, pi1, V1, B, D)]
     if B is None and D is None:
         return tuple.__new__(LDSParams, every[:6])
     return tuple.__new__(LDSParamsWithInputs, every)
+
+
+def _array(x: list) -> Any:
+    """Return a list of numbers, which would be a pytree without a shape, as an array; others are left to a check."""
+    try:
+        return np.array(x, float)
+    except (TypeError, ValueError):
+        return x
 
 
 class LDSParamsWithInputs(LDSParams):

@@ -71,7 +71,7 @@ def context(results: Results) -> dict[str, Any]:
         sections.skill_section(skill),
         sections.posterior_section(comparison, fit, results.posterior, results.folder, results.truth),
         sections.forecast_section(binned, results.posterior, coverage, results.folder, results.seed),
-        sections.identified_section(fit),
+        sections.identified_section(fit, binned.cohort.intercept),
         sections.entries_section(comparison),
         _reproduce(results),
     ]  # fmt: skip
