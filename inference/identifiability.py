@@ -14,8 +14,9 @@ from scipy.linalg import null_space
 from ..models import LDSParams
 from ..models.basis import moved
 from ..models.linalg import definite
+from ..models.params import PARAMETERS
 from .alignment import align as align
-from .constraints import PARAMETERS, Constraints
+from .constraints import Constraints
 
 _TOLERANCE = 1e-8  # relative, on singular values and on distances from the null space
 

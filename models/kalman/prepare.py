@@ -60,13 +60,13 @@ def prepare(
     """
     if cohort.complete and isinstance(cohort.y, np.ndarray):
         data = compressed(cohort)
-        filled = [0 if x is None else _multiple(x.shape[-1]) for x in (data.unit, data.u)]
+        n, with_inputs = (0 if x is None else _multiple(x.shape[-1]) for x in (data.unit, data.u))
         if weights is not None:
             kept = np.asarray(weights) != 0
             if not kept.any() or not np.isin(np.asarray(weights), (0, 1)).all():
                 return arrange(cohort, dtype, weights, _MULTIPLE)
             data = compress(cohort, kept)
-        return _filled_up(data, *filled, dtype)
+        return _filled_up(data, n, with_inputs, dtype)
     if isinstance(cohort.lengths, np.ndarray) and not cohort.complete:
         if isinstance(cohort.mask, np.ndarray):
             return _routed(cohort, dtype, weights, n_states)

@@ -250,7 +250,7 @@ def score(
     )
     dy = -(u.reshape(B, b * d, n) @ x) * weights
     dy = dy.reshape(B * b, d, -1)[: data.y.shape[0]]
-    if by_step is None:
+    if by_step is None or data.u is None:
         return grads, dy
     ru_u = _same_step(by_step, 0, params.B.shape[1])
     by_B = A.T @ ru_u[:l] + params.C.T @ ru_u[l:]  # E[e_t | y] = Q (A'r_t + C'u_t)
@@ -317,7 +317,7 @@ def moments(
     M1 = data.weighted(z1) @ z1.T + cov1
     S10, Syz = A @ S00 + Q @ ez, C @ Szz + R @ vz
     sums = z1 @ data.weighted(data.unit), M1, S00, S10, Szz, Syz
-    if Szu is None or S0u is None:
+    if Szu is None or S0u is None or data.u is None:
         return sums, None
     z1u = z1[:, : data.u.shape[2]] @ data.weighted(data.u[0]).T
     S10, Syz = S10 + params.B @ S0u.T, Syz + params.D @ Szu.T
@@ -330,7 +330,7 @@ def _last_states(params: LDSParams, fwd: Forward, x: Array, z: Array, last: Arra
     block, j = last // b, last % b
     end = last.max()
     u = fwd.u
-    response = None if u is None else input_response(params, b)
+    response: Any = None if u is None else input_response(params, b)
 
     def together():
         found = z[end // b, end % b] @ x[end // b]

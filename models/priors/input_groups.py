@@ -22,7 +22,7 @@ class ColumnLaplace(dist.Distribution):
     """
 
     arg_constraints: ClassVar = {"scale": constraints.positive}
-    support = constraints.real_matrix
+    support: Any = constraints.real_matrix
     pytree_data_fields = ("scale",)
     pytree_aux_fields = ("n_states",)
 
