@@ -22,7 +22,6 @@ from ..inference.posterior.chains import raw_key, run_chains
 from ..inference.posterior.kernel import Settings
 from ..inference.posterior.target import Free, Target, moving, prior_model
 from ..models import LDSParams, Prior, prepare, simulate
-from ..models.inputs import refuse_inputs
 
 
 class Calibration(NamedTuple):
@@ -85,6 +84,7 @@ def calibrate(
     *,
     free: Sequence[str] = ("A",),
     priors: Mapping[str, Any] | None = None,
+    inputs: Sequence[Any] | None = None,
     n_simulations: int = 200,
     n_draws: int = 99,
     thin: int = 5,
@@ -93,24 +93,26 @@ def calibrate(
 ) -> Calibration:
     """Return the ranks of every scalar of the free parameters; the other parameters are held at `params`.
 
-    Every free parameter but A needs a prior in `priors`, one that does not depend on the data.
+    Every free parameter but A needs a prior in `priors`, one that does not depend on the data. A model with inputs
+    needs `inputs`, an array (T_n, p) for each sequence, the same in every simulation.
     """
-    refuse_inputs(params, "calibrate")
     missing = [name for name in free if name != "A" and name not in (priors or {})]
     if missing:
         raise ValueError(f"{missing[0]} is free and has no prior in priors")
     params = LDSParams(*(jnp.asarray(x) for x in params))
-    ordered = tuple(name for name in LDSParams._fields if name in free)
+    ordered = tuple(name for name in params._fields if name in free)
     rows, rng = [], np.random.default_rng(np.asarray(raw_key(key)).ravel())
     for i in tqdm(range(n_simulations), disable=not progress, desc="calibration", unit="sim"):
         for_truth, for_start, for_data, for_chain = jax.random.split(jax.random.fold_in(key, i), 4)
-        cohort = simulate(for_data, params, lengths).cohort  # for its labels and lengths
+        cohort = simulate(
+            for_data, params, lengths, inputs=inputs
+        ).cohort  # for its labels and lengths
         target = Target(cohort, prepare(cohort, params.A.dtype), prior, dict(priors or {}), params)
         names = moving(ordered, target)
         settings = Settings(names, (num_warmup + 1) // 2, 0.8, 10, True)
         truth = _from_prior(for_truth, target, names)
         full = params._replace(**{k: v for k, v in truth.items() if k in names.names})
-        cohort = simulate(for_data, full, lengths).cohort
+        cohort = simulate(for_data, full, lengths, inputs=inputs).cohort
         # started at another draw of the prior: started at the truth, a sampler that does not move would pass
         other = _from_prior(for_start, target, names)
         start = params._replace(**{k: v for k, v in other.items() if k in names.names})

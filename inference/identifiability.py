@@ -14,6 +14,7 @@ from scipy.linalg import null_space
 from ..models import LDSParams
 from ..models.basis import moved
 from ..models.linalg import definite
+from ..models.params import PARAMETERS
 from .alignment import align as align
 from .constraints import Constraints
 
@@ -27,8 +28,22 @@ class Identifiability(NamedTuple):
     n_directions: int  # 0: the likelihood fixes the basis, locally
     generators: np.ndarray  # (n_directions, l, l), of norm 1: W = exp(tX) keeps all that is held
     named: tuple[str, ...]  # names of the elementary directions among them
+    n_translations: int = (
+        0  # constants by which states can be moved, as an intercept in B and D allows
+    )
 
     def __str__(self) -> str:
+        moved = "" if self.n_translations == 0 else "\n" + self._translations()
+        return self._directions() + moved
+
+    def _translations(self) -> str:
+        many = "constant" if self.n_translations == 1 else f"{self.n_translations} constants"
+        return (
+            f"The intercept acts on states and channels: states can be moved by {many} of any size, and pi1 and the "
+            "intercept's columns of B and D with them, without any change of the likelihood. A does not change."
+        )
+
+    def _directions(self) -> str:
         held = ", ".join(self.held) or "nothing"
         if self.n_directions == 0:
             return f"With {held} held, no continuous change of basis is left: entries of A have a meaning."
@@ -57,11 +72,12 @@ class Identifiability(NamedTuple):
 
 
 def identifiability_report(
-    params: LDSParams, held: Sequence[str] | Constraints = ()
+    params: LDSParams, held: Sequence[str] | Constraints = (), intercept: int | None = None
 ) -> Identifiability:
     """Count and name the directions of change of basis that constraints leave open.
 
-    `held` names the parameters that are held, or is the `constraints` of a fit.
+    `held` names the parameters that are held, or is the `constraints` of a fit. `intercept` is the input that is always
+    1 (`cohort.intercept`): where it acts on states and channels, translations of the states are counted too.
     """
     constraints = held if isinstance(held, Constraints) else _holding(held)
     held = constraints.held
@@ -79,15 +95,31 @@ def identifiability_report(
     names = _names(free, host, held)
     back = free.reshape(-1, l, l) * scale[:, None] / scale
     size = np.linalg.norm(back, axis=(1, 2), keepdims=True)
-    return Identifiability(held, len(free), back / np.where(size > 0, size, 1.0), names)
+    moves = 0 if intercept is None else _translations(host, constraints, intercept)
+    return Identifiability(held, len(free), back / np.where(size > 0, size, 1.0), names, moves)
+
+
+def _translations(p: LDSParams, constraints: Constraints, intercept: int) -> int:
+    """Return the number of independent c for which z → z + c is open, of the states that move.
+
+    The intercept's columns become B + (I - A) c and D - C c, and π1 becomes π1 + A c: what is held must not change.
+    """
+    core, k = constraints.moving(p), constraints.n_moving(p)
+    changes = {"B": np.eye(k) - core.A, "D": core.C, "pi1": core.A}
+    ruled_out = [np.zeros((0, k))]
+    for name, change in changes.items():
+        there = name == "pi1" or intercept in constraints.columns(name, p.n_inputs)
+        if not (constraints.free(name) and there):
+            ruled_out.append(change)
+    return null_space(np.vstack(ruled_out), rcond=_TOLERANCE).shape[1] if ruled_out[1:] else k
 
 
 def _holding(names: Sequence[str]) -> Constraints:
     """Return constraints that hold the named parameters; raise if a name is unknown."""
     names = (names,) if isinstance(names, str) else tuple(names)
-    unknown = [name for name in names if name not in LDSParams._fields]
+    unknown = [name for name in names if name not in PARAMETERS]
     if unknown:
-        raise ValueError(f"held names {unknown[0]!r}; it may name {', '.join(LDSParams._fields)}")
+        raise ValueError(f"held names {unknown[0]!r}; it may name {', '.join(PARAMETERS)}")
     return Constraints(hold=names)
 
 

@@ -20,6 +20,7 @@ from .own_levels import VarianceParts, leading_states, variance_parts, with_own_
 from .params import LDSParams, check_params
 from .params_file import load_params, save_params
 from .priors import (
+    ColumnLaplace,
     Flat,
     GammaLaplace,
     GroupLaplace,
@@ -41,6 +42,7 @@ __all__ = [
     "Forecast",
     "GammaLaplace",
     "Gaussian",
+    "ColumnLaplace",
     "GroupLaplace",
     "HierarchicalPrior",
     "Horseshoe",

@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pandas as pd
 
-from .frames import floats, read_long, wide_to_long
-from .inputs import ACTS_ON, INTERCEPT, Inputs, after_last_value, read_inputs, steps_ahead
-from .labels import Labels, checked_ids, make_labels, name_cell
+from .cohort_sources import check_lengths, listed, of_array, of_long, of_sequences
+from .frames import to_wide, wide_to_long
+from .inputs import ACTS_ON, INTERCEPT, Inputs, steps_ahead
+from .labels import Labels, checked_ids, name_cell
 from .units import channels_to_log, cov_in_units, in_units, is_logged, log_values, unscaled
 
 
@@ -49,31 +50,8 @@ class Cohort:
         >>> Cohort.from_sequences([[[33.1, 30.2], [33.4, float("nan")]], [[32.0, 29.5]]], channels=["MCHC", "MCH"])
         Cohort(2 sequences, 2 channels, lengths 1–2, 16.7% of cells missing)
         """
-        sequences = list(sequences)
-        ids = checked_ids(ids, len(sequences))
-        d = None
-        for name, x in zip(ids, sequences, strict=True):
-            try:
-                shape = np.shape(x)
-            except ValueError as error:
-                raise ValueError(f"sequence {name!r} is not an array: {error}") from error
-            if len(shape) != 2:
-                hint = "; for one channel use x.reshape(-1, 1)" if len(shape) == 1 else ""
-                raise ValueError(f"sequence {name!r} is {shape}, not (steps, channels){hint}")
-            d = shape[1] if d is None else d
-            if shape[1] != d:
-                raise ValueError(f"sequence {name!r} has {shape[1]} channels, the first has {d}")
-        labels = make_labels(ids, channels, d)
-        arrays = [
-            floats(x, lambda at, n=n: name_cell(labels, n, *at)) for n, x in enumerate(sequences)
-        ]
-        lengths = np.array([len(x) for x in arrays])
-        values = np.full((len(arrays), lengths.max(), len(labels.channels)), np.nan)
-        values[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(arrays)
-        found = None
-        if inputs is not None:
-            found = read_inputs(list(inputs), lengths, ids, input_names, fill_inputs)
-        return _build(values, lengths, labels, found)
+        read = of_sequences(list(sequences), ids, channels, inputs, input_names, fill_inputs)
+        return _build(*read)
 
     @classmethod
     def from_array(
@@ -93,19 +71,7 @@ class Cohort:
         `lengths`, values beyond them are ignored. `inputs` are (N, T or more, p), see `from_sequences`: past a
         sequence's length they are of the future, and NaN where they are not known.
         """
-        shape = np.shape(y)
-        if len(shape) != 3:
-            raise ValueError(f"y has shape {shape}; it must be (sequences, steps, channels)")
-        labels = make_labels(checked_ids(ids, shape[0]), channels, shape[2])
-        lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
-        if lengths.shape != shape[:1] or lengths.dtype.kind not in "iu":
-            raise ValueError(f"lengths is {lengths}; give {shape[0]} integers, one a sequence")
-        values, found = floats(y, lambda at: name_cell(labels, *at)), None
-        if inputs is not None:
-            _check_lengths(lengths, shape[1], labels)
-            each = [_without_end(x, T_n) for x, T_n in zip(inputs, lengths, strict=False)]
-            found = read_inputs(each, lengths, labels.ids, input_names, fill_inputs)
-        return _build(values, lengths, labels, found)
+        return _build(*of_array(y, lengths, ids, channels, inputs, input_names, fill_inputs))
 
     @classmethod
     def from_wide(
@@ -126,7 +92,7 @@ class Cohort:
         from the sequence's first time on. Steps without a row are missing. `inputs` are columns too: rows after a
         sequence's last value have inputs of the future. See `from_sequences` for `fill_inputs`.
         """
-        inputs = _listed(inputs)
+        inputs = listed(inputs)
         if channels is None and inputs:
             channels = [c for c in frame if c not in (id, time, *inputs)]
         columns = None if channels is None else [*channels, *inputs]
@@ -162,19 +128,8 @@ class Cohort:
         Channels come in order of appearance. `channels` selects and orders them; a sequence without
         a row in any of them is left out. `inputs` names those of the channel column that are inputs, see `from_wide`.
         """
-        inputs = _listed(inputs)
-        if inputs and channels is None and channel in frame:
-            channels = [c for c in map(str, frame[channel].unique()) if c not in inputs]
-        wanted = None if channels is None else [*channels, *inputs]
-        found = read_long(frame, id, time, channel, value, wanted, step)
-        ids, d = checked_ids(found.ids, len(found.ids)), len(found.channels) - len(inputs)
-        labels = make_labels(ids, found.channels[:d], d, found.starts, found.step)
-        if not inputs:
-            return _build(found.values, found.lengths, labels)
-        values, u = found.values[..., :d], found.values[..., d:]
-        lengths = after_last_value(values, found.lengths)
-        each = [x[:n] for x, n in zip(u, found.lengths, strict=True)]
-        return _build(values, lengths, labels, read_inputs(each, lengths, ids, inputs, fill_inputs))
+        columns = id, time, channel, value
+        return _build(*of_long(frame, *columns, channels, step, inputs, fill_inputs))
 
     def with_intercept(self, acts_on: str = "emission") -> "Cohort":
         """Return the cohort with one more input, named "intercept", that is 1 at every step, also of the future.
@@ -232,6 +187,11 @@ class Cohort:
     def inputs(self) -> tuple[str, ...]:
         """The name of every input."""
         return self.labels.inputs
+
+    @property
+    def intercept(self) -> int | None:
+        """The number of the input that is always 1, if there is one."""
+        return self.inputs.index(INTERCEPT) if INTERCEPT in self.inputs else None
 
     @property
     def ids(self) -> tuple:
@@ -354,22 +314,7 @@ class Cohort:
         `Cohort.from_wide(frame, step=cohort.labels.step)`; then take logarithms and standardise again. Inputs of the
         future have rows without values; an intercept has no column.
         """
-        if {id, time} & {*self.channels, *self.inputs}:
-            raise ValueError(f"a column is named {id!r} or {time!r}: give other id=, time=")
-        H = 0 if self.ahead is None else self.ahead.shape[1]
-        inside = np.arange(self.n_steps + H) < np.asarray(self.lengths)[:, None]
-        known = [j for j, name in enumerate(self.inputs) if name != INTERCEPT]
-        u = self.inputs_ahead(H)[..., known] if known else np.zeros((*inside.shape, 0))
-        if H:
-            inside |= np.isfinite(u).all(2)
-        n, t = np.nonzero(inside)
-        values = np.where(self.mask, self.to_units(self.y) if units else self.y, np.nan)
-        values = np.pad(values, [(0, 0), (0, H), (0, 0)], constant_values=np.nan)[inside]
-        starts = pd.Series(self.labels.starts or [0] * len(self))
-        times = starts.iloc[n].reset_index(drop=True) + pd.Series(t) * self.labels.step
-        frame = pd.DataFrame({id: pd.Series(self.ids).iloc[n].to_numpy(), time: times})
-        columns = [*self.channels, *(self.inputs[j] for j in known)]
-        return frame.join(pd.DataFrame(np.hstack([values, u[inside]]), columns=columns))
+        return to_wide(self, units, id, time)
 
     def _per_channel(self, name: str, values) -> tuple[float, ...]:
         x = np.asarray(values, dtype=np.float64)
@@ -396,31 +341,12 @@ _ARRAYS = ["y", "mask", "lengths", "u", "ahead"]
 jax.tree_util.register_dataclass(Cohort, _ARRAYS, ["complete", "labels"])
 
 
-def _check_lengths(lengths: np.ndarray, T: int, labels: Labels) -> None:
-    """Raise unless every length is from 1 to T."""
-    for n in np.flatnonzero((lengths < 1) | (lengths > T)):
-        raise ValueError(f"sequence {labels.ids[n]!r} has length {lengths[n]}, not 1 to {T} steps")
-
-
-def _without_end(x: Any, length: int) -> Any:
-    """Return inputs (T, p) up to the last step past `length` at which one is known."""
-    known = np.flatnonzero(~np.isnan(np.asarray(x, float)).all(-1))
-    return x[: max(length, known.max(initial=-1) + 1)]
-
-
-def _listed(names: Any) -> list[str]:
-    """Return the names of inputs as a list."""
-    if isinstance(names, str):
-        raise TypeError(f"inputs is the string {names!r}; give a list of names")
-    return [str(name) for name in names or ()]
-
-
 def _build(
     values: np.ndarray, lengths: np.ndarray, labels: Labels, inputs: Inputs | None = None
 ) -> Cohort:
     """Return the cohort of values (N, T, d), NaN for missing; every constructor ends here."""
     lengths = np.asarray(lengths)
-    _check_lengths(lengths, values.shape[1], labels)
+    check_lengths(lengths, values.shape[1], labels)
     values = values[:, : lengths.max()]
     inside = (np.arange(values.shape[1]) < lengths[:, None])[:, :, None]
     for at in map(tuple, np.argwhere(np.isinf(values) & inside)):

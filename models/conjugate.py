@@ -19,6 +19,7 @@ from scipy.special import multigammaln  # type: ignore[attr-defined]
 
 from .cohort import Cohort
 from .params import LDSParams, shapes_of
+from .priors.input_groups import ColumnLaplace
 
 COVARIANCES = ("Q", "R", "V1")
 _NOISE = (
@@ -79,6 +80,19 @@ class Lasso(NamedTuple):
     mean: Real[Any, "l p"]
     weight: Real[Any, "l p"]  # β
 
+    def part(self, k: int, at: Any) -> "Lasso":
+        """Return the prior of k states and some columns."""
+        return Lasso(self.mean[:k, at], self.weight[:k, at])
+
+    def common(self, scale: Any) -> Any:
+        """Return the curvature of each entry as it is: each may have a step of its own."""
+        return scale
+
+    def prox(self, x: Any, step: Any) -> Any:
+        """Return x (k, p) with its entries drawn to their means by step · β."""
+        x = x - self.mean
+        return self.mean + jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * self.weight, 0.0)
+
     def log_kernel(self, x: Any, xp: Any = jnp) -> Any:
         """Return log p(x) up to a constant."""
         return -xp.sum(self.weight * xp.abs(x - self.mean))
@@ -92,10 +106,45 @@ class Lasso(NamedTuple):
         return -np.asarray(self.weight) * np.sign(x - np.asarray(self.mean))
 
 
+class GroupLasso(NamedTuple):
+    """A prior of B whose columns vanish as a whole: p(B) ∝ exp(-Σ_j β_j ‖B_j‖₂)."""
+
+    weight: Real[Any, " p"]  # β
+    n_states: Real[Any, ""]
+
+    def part(self, k: int, at: Any) -> "GroupLasso":
+        """Return the prior of k states and some columns; the rows of the other states are zero."""
+        return self._replace(weight=self.weight[at])
+
+    def common(self, scale: Any) -> Any:
+        """Return a curvature for each column, (k, p), from one for each entry: a step within a column is one."""
+        return jnp.broadcast_to(scale.max(0), scale.shape)
+
+    def prox(self, x: Any, step: Any) -> Any:
+        """Return x (k, p) with its columns shrunk by step · β; steps are the same within a column."""
+        norm = jnp.sqrt((x * x).sum(0))
+        left = jnp.maximum(norm - step[0] * self.weight, 0.0)
+        return x * jnp.where(left > 0, left / jnp.where(norm > 0, norm, 1.0), 0.0)
+
+    def log_kernel(self, x: Any, xp: Any = jnp) -> Any:
+        """Return log p(x) up to a constant."""
+        return -xp.sum(self.weight * xp.sqrt((x * x).sum(0)))
+
+    def log_constant(self) -> float:
+        """Return the constant of log p, that of `ColumnLaplace`."""
+        zero = np.zeros((int(self.n_states), len(self.weight)))
+        return float(ColumnLaplace(1 / np.asarray(self.weight), len(zero)).log_prob(zero))
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient of log p at x, 0 for a column that is zero."""
+        norm = np.sqrt((x * x).sum(0))
+        return -np.asarray(self.weight) * x / np.where(norm > 0, norm, 1.0)
+
+
 class Conjugate(NamedTuple):
     """The priors of a fit, by the name of the parameter, as an M-step takes them: a pytree of arrays."""
 
-    terms: dict[str, Scatter | Ridge | Lasso]
+    terms: dict[str, Scatter | Ridge | Lasso | GroupLasso]
     constant: Real[Any, ""]  # of the sum of all log densities
 
     def log_prob(self, params: LDSParams) -> Any:
@@ -164,8 +213,11 @@ def _scatter(name: str, prior: Any, shape: tuple[int, ...]) -> Scatter:
     return Scatter(total, np.asarray(float(np.asarray(prior.concentration)) + len(total) + 1))
 
 
-def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge | Lasso:
-    """Return a normal distribution of independent entries as mean and precision; of B, a Laplace one too."""
+def _ridge(name: str, prior: Any, shape: tuple[int, ...]) -> Ridge | Lasso | GroupLasso:
+    """Return a normal distribution of independent entries as mean and precision; of B, Laplace ones too."""
+    if name == "B" and isinstance(prior, ColumnLaplace):
+        _check_shape(name, prior, shape)
+        return GroupLasso(1 / np.asarray(prior.scale, float), np.asarray(prior.n_states))
     base = prior.base_dist if isinstance(prior, dist.Independent) else prior
     if name == "B" and isinstance(base, dist.Laplace) and len(prior.event_shape) == 2:
         _check_shape(name, prior, shape)
@@ -250,6 +302,9 @@ def to_dict(priors: Mapping[str, Any]) -> dict[str, Any]:
                 "concentration": float(np.asarray(prior.concentration)),
                 "scale_matrix": np.asarray(prior.scale_matrix).tolist(),
             }
+        elif isinstance(prior, ColumnLaplace):
+            scale = np.asarray(prior.scale).tolist()
+            numbers = {"kind": "ColumnLaplace", "scale": scale, "n_states": prior.n_states}
         else:
             base = prior.base_dist
             kind = {"kind": "Laplace"} if isinstance(base, dist.Laplace) else {}
@@ -266,6 +321,10 @@ def from_dict(found: Mapping[str, Any]) -> dict[str, dist.Distribution]:
     """Return the priors that `to_dict` described."""
     priors: dict[str, dist.Distribution] = {}
     for name, numbers in found.items():
+        if numbers.get("kind") == "ColumnLaplace":
+            scale = jnp.asarray(np.array(numbers["scale"], float))
+            priors[name] = ColumnLaplace(scale, int(numbers["n_states"]))
+            continue
         kind = dist.Laplace if numbers.get("kind") == "Laplace" else dist.Normal
         arrays = {k: jnp.asarray(np.array(v, float)) for k, v in numbers.items() if k != "kind"}
         if name in COVARIANCES:

@@ -148,3 +148,23 @@ def check_unique(names, argument: str) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"{argument} holds {name!r} {count} times; every name must be its own")
+
+
+def to_wide(cohort: Any, units: bool, id: str, time: str) -> pd.DataFrame:
+    """Return a cohort as a table with one row for each step, as `Cohort.to_dataframe` says."""
+    if {id, time} & {*cohort.channels, *cohort.inputs}:
+        raise ValueError(f"a column is named {id!r} or {time!r}: give other id=, time=")
+    H = 0 if cohort.ahead is None else cohort.ahead.shape[1]
+    inside = np.arange(cohort.n_steps + H) < np.asarray(cohort.lengths)[:, None]
+    known = [j for j in range(cohort.n_inputs) if j != cohort.intercept]
+    u = cohort.inputs_ahead(H)[..., known] if known else np.zeros((*inside.shape, 0))
+    if H:
+        inside |= np.isfinite(u).all(2)
+    n, t = np.nonzero(inside)
+    values = np.where(cohort.mask, cohort.to_units(cohort.y) if units else cohort.y, np.nan)
+    values = np.pad(values, [(0, 0), (0, H), (0, 0)], constant_values=np.nan)[inside]
+    starts = pd.Series(cohort.labels.starts or [0] * len(cohort))
+    times = starts.iloc[n].reset_index(drop=True) + pd.Series(t) * cohort.labels.step
+    frame = pd.DataFrame({id: pd.Series(cohort.ids).iloc[n].to_numpy(), time: times})
+    columns = [*cohort.channels, *(cohort.inputs[j] for j in known)]
+    return frame.join(pd.DataFrame(np.hstack([values, u[inside]]), columns=columns))

@@ -58,12 +58,6 @@ def read_inputs(
     return Inputs(names, u, ahead if H > 0 else None)
 
 
-def refuse_inputs(of: Any, what: str) -> None:
-    """Raise if a cohort, or parameters, have inputs, of which `what` knows nothing yet."""
-    if of.n_inputs:
-        raise ValueError(f"{what} does not take inputs yet, and there are {of.n_inputs}")
-
-
 def _count(sequences: list[Any], lengths: np.ndarray, ids: tuple) -> int:
     """Return the number p of inputs; raise unless every sequence has (T_n or more, p) of them."""
     p = None

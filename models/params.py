@@ -28,7 +28,7 @@ class LDSParams(_Parameters):
         z_t = A z_{t-1} + e_t,  e_t ~ N(0, Q)
         y_t = C z_t + v_t,      v_t ~ N(0, R)
 
-    A pytree of jax or numpy arrays, unchecked so that it passes through `jit` and `vmap`;
+    A pytree of jax or numpy arrays (lists become these), unchecked so that it passes through `jit` and `vmap`;
     `check_params` validates on the host. The dtype decides the precision of a computation.
 
     With B (l, p) and D (d, p) there are p inputs u_t, which are known: B u_t is added to z_t, the first one included,
@@ -93,10 +93,18 @@ class LDSParams(_Parameters):
 
 
 def _six_or_eight(A, C, Q, R, pi1, V1, B=None, D=None) -> LDSParams:
-    six = A, C, Q, R, pi1, V1
+    every = [_array(x) if type(x) is list else x for x in (A, C, Q, R, pi1, V1, B, D)]
     if B is None and D is None:
-        return tuple.__new__(LDSParams, six)
-    return tuple.__new__(LDSParamsWithInputs, (*six, B, D))
+        return tuple.__new__(LDSParams, every[:6])
+    return tuple.__new__(LDSParamsWithInputs, every)
+
+
+def _array(x: list) -> Any:
+    """Return a list of numbers, which would be a pytree without a shape, as an array; others are left to a check."""
+    try:
+        return np.array(x, float)
+    except (TypeError, ValueError):
+        return x
 
 
 class LDSParamsWithInputs(LDSParams):

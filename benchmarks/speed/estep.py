@@ -5,6 +5,7 @@ compile time apart. The results are checked to agree.
 
     python benchmarks estep            # everything, some minutes
     python benchmarks estep --quick    # the smallest size only
+    python benchmarks estep --only inputs
 """
 
 import argparse
@@ -264,14 +265,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="the smallest size only")
     parser.add_argument("--repeats", type=int, default=60)
+    parser.add_argument("--only", choices=["inputs"], help="models with p = 2 inputs alone")
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     pd.set_option("display.width", 200, "display.max_columns", 20, "display.precision", 3)
     sizes = list(SIZES)[:1] if args.quick else list(SIZES)
-    print("Whole cohorts against dynamax (vmapped and jitted)\n")
-    print(compare(sizes, args.repeats).T.to_string(), "\n")
+    if args.only is None:
+        print("Whole cohorts against dynamax (vmapped and jitted)\n")
+        print(compare(sizes, args.repeats).T.to_string(), "\n")
     print("With p = 2 inputs\n")
     print(with_inputs(sizes[:2], args.repeats).to_string(), "\n")
+    if args.only is not None:
+        return
     print("One sequence, l = 5, d = 3, T = 50\n")
     print(one_sequence(args.repeats).to_string(), "\n")
     if not args.quick:

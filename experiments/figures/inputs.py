@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from ...inference import FitResult
+from ...inference import FitResult, posterior_forecast
 from ...models import Cohort, forecast
 from ..time_axis import time_axis
 from .style import DIVERGING, MAP, bare, styled
 
 _Z90 = 1.6448536269514722  # half the width of a 90% interval, in standard deviations
+_DRAWS = 400  # of the posterior
 _BEFORE = 10  # steps before the forecast that are shown
 
 
@@ -48,10 +50,17 @@ def plot_inputs(
 
 @styled
 def plot_what_if(
-    fit: FitResult, cohort: Cohort, sequence: int, scenarios: dict[str, Any], horizon: int
+    fit: FitResult,
+    cohort: Cohort,
+    sequence: int,
+    scenarios: dict[str, Any],
+    horizon: int,
+    posterior: Any | None = None,
+    seed: int = 0,
 ) -> Figure:
-    """Draw forecasts of one sequence under scenarios, side by side: medians and 90% intervals of the fit, in units.
+    """Draw forecasts of one sequence under scenarios, side by side: medians and 90% intervals, in units.
 
+    They are those of the posterior's draws, the parameters' uncertainty with them, or of the fit alone without one.
     `scenarios` maps a title to the inputs of the steps ahead, (horizon, p). See docs/how_to/inputs.md on when a
     difference may be read as an effect.
     """
@@ -68,10 +77,7 @@ def plot_what_if(
     times = time_axis(one, 0, extra=horizon)
     before, after = times.at[first:length], times.at[length : length + horizon]
     for k, (title, u) in enumerate(scenarios.items()):
-        ahead = forecast(fit.params, one, horizon, inputs=u)
-        mean = np.asarray(ahead.mean)[0]
-        sd = np.sqrt(np.diagonal(np.asarray(ahead.cov)[0], axis1=-2, axis2=-1))
-        low, middle, high = (np.asarray(one.to_units(mean + z * sd)) for z in (-_Z90, 0.0, _Z90))
+        low, middle, high = _quantiles(fit, posterior, one, horizon, u, seed)
         for j, axis in enumerate(axes[:, k]):
             axis.plot(before, y[:, j], "o-", color="0.4", ms=3, lw=0.8, label="values")
             axis.fill_between(after, low[:, j], high[:, j], color=MAP, alpha=0.2, lw=0)
@@ -83,3 +89,21 @@ def plot_what_if(
         axes[j, 0].set_ylabel(name)
     axes[0, 0].legend(fontsize=7, frameon=False)
     return figure
+
+
+def _quantiles(
+    fit: FitResult, posterior: Any | None, one: Cohort, horizon: int, u: Any, seed: int
+) -> tuple[np.ndarray, ...]:
+    """Return 5 %, 50 % and 95 % quantiles (horizon, d) of the forecasts of a cohort of one sequence, in units.
+
+    Draws have the same noise under every u, so that scenarios differ by their inputs alone.
+    """
+    if posterior is not None:
+        key = jax.random.key(seed)
+        drawn = posterior_forecast(key, posterior, one, horizon, inputs=u, num_draws=_DRAWS)
+        found = np.quantile(np.asarray(one.to_units(drawn.draws[:, 0])), [0.05, 0.5, 0.95], axis=0)
+        return tuple(found)
+    ahead = forecast(fit.params, one, horizon, inputs=u)
+    mean = np.asarray(ahead.mean)[0]
+    sd = np.sqrt(np.diagonal(np.asarray(ahead.cov)[0], axis1=-2, axis2=-1))
+    return tuple(np.asarray(one.to_units(mean + z * sd)) for z in (-_Z90, 0.0, _Z90))

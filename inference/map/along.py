@@ -38,7 +38,7 @@ def fits_along(
     for prior in priors_on_A:
         priors = dict(first.priors)
         if prior.prior_of_B(k, first.params.n_inputs) is not None:  # it changes along the path
-            priors = with_prior_of_B(others, prior, first.params, constraints)
+            priors = with_prior_of_B(others, prior, first.params, constraints, cohort.intercept)
             problem = pose(cohort, prior, first.params, constraints, priors, w)
         problem = problem._replace(prior=prior.expanded(k, dtype))
         options = Options(prior, priors, constraints, True, max_iter, tol, True, cohort.channels)

@@ -56,9 +56,10 @@ def fit_map(
     - `constraints` takes the place of these three by one object: that of an earlier fit (`fit.constraints`), or
       `Constraints.levels()`, which makes each state the level of a channel.
     - `priors` of the other parameters, as `lds_model` takes them: numpyro's InverseWishart for Q, R, V1, Normal for C,
-      pi1, B and D, and Laplace for B (or `Laplace(beta, beta_B=...)` as the prior), which then has exact zeros: which
-      input moves which state; or "weak", which are `weak_priors` on the scale of the data: noise does not run to
-      singular. Without them, as in the paper, these parameters are at their maximum likelihood.
+      pi1, B and D, and for B Laplace or ColumnLaplace (which `Laplace(beta, beta_B=...)` and `GroupLaplace(...,
+      beta_B=...)` bring along), by which B has exact zeros: which input moves which state, or any; or "weak", which are
+      `weak_priors` on the scale of the data: noise does not run to singular. Without them, as in the paper, these
+      parameters are at their maximum likelihood.
     - `weights` (N,) say how much each sequence counts: 0 leaves it out, 2 is as if it were there twice.
     - `warm` says that `init` is near the optimum, as the fit of a neighbouring β is: EM is cut short.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
@@ -79,7 +80,7 @@ def fit_map(
         A = np.asarray(constraints.moving(starts[0]).A)
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
     priors = _priors(priors, cohort, n_states, constraints, init)
-    priors = with_prior_of_B(priors, prior, starts[0], constraints)
+    priors = with_prior_of_B(priors, prior, starts[0], constraints, cohort.intercept)
     problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
     best, restarts = _race(starts, problem, constraints)
     with _bar(max_iter, progress) as tell:
@@ -165,10 +166,16 @@ def _priors(
 
 
 def with_prior_of_B(
-    priors: dict[str, Any], prior: Penalty, start: LDSParams, constraints: Constraints
+    priors: dict[str, Any],
+    prior: Penalty,
+    start: LDSParams,
+    constraints: Constraints,
+    intercept: int | None,
 ) -> dict[str, Any]:
     """Return the priors with that of B that the prior on A brings along; raise if another one is given besides."""
-    of_B = prior.prior_of_B(start.n_states, start.n_inputs) if constraints.free("B") else None
+    if not constraints.free("B"):
+        return priors
+    of_B = prior.prior_of_B(start.n_states, start.n_inputs, intercept)
     if of_B is None:
         return priors
     if "B" in priors and to_dict({"B": priors["B"]}) != to_dict({"B": of_B}):

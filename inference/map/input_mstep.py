@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ...models import ExpectedStatistics, LDSParams
-from ...models.conjugate import Conjugate, Lasso
+from ...models.conjugate import Conjugate, GroupLasso, Lasso
 from ..constraints import Constraints
 
 Normal = tuple[Array, Array]  # mean and precision of independent entries
@@ -41,7 +41,7 @@ def drives(
     U2, S2 = (u.Suu - u.U11)[at][:, at], later[:k, at]
     U1, S1 = u.U11[at][:, at], u.z1u[:k, at]
     lasso = priors.terms.get("B")
-    lasso = lasso if isinstance(lasso, Lasso) else None
+    lasso = lasso if isinstance(lasso, Lasso | GroupLasso) else None
     normal = None if lasso else priors.terms.get("B")
     prior = _entries(normal, (k, len(at)), lambda x: x[:k, at])
     joint = constraints.free("pi1") and lasso is None
@@ -58,8 +58,7 @@ def drives(
     H = jnp.einsum("ij,ab->iajb", Qi, U2) + jnp.einsum("ij,ab->iajb", Vi, U1)
     right = Qi @ S2 + Vi @ S1 + weight * mean
     if lasso is not None:  # then π1 given B, above at the next step
-        of_B = lasso.mean[:k, at], lasso.weight[:k, at]
-        X = lasso_solve(H.reshape(right.size, -1), right, *of_B, B[:k, at])
+        X = lasso_solve(H.reshape(right.size, -1), right, lasso.part(k, at), B[:k, at])
         B = B.at[:k, at].set(X)
         if constraints.free("pi1"):
             pi1 = mean_of_first(s.z1 - B @ u.u1, s.n_sequences, params.V1, ridge)
@@ -70,19 +69,19 @@ def drives(
     return B, pi1.at[:k].set(X[:, -1]) if joint else pi1
 
 
-def lasso_solve(H: Array, right: Array, mean: Any, weight: Any, X: Array) -> Array:
-    """Return the minimiser of ½ x'Hx - right'x + Σ weight |x - mean|, from X, by accelerated proximal steps.
+def lasso_solve(H: Array, right: Array, term: Lasso | GroupLasso, X: Array) -> Array:
+    """Return the minimiser of ½ x'Hx - right'x + penalty of x, from X (k, p), by accelerated proximal steps.
 
     The steps are those of H scaled to a unit diagonal, and the momentum is dropped where it points uphill.
     """
-    mean, weight, b = (jnp.asarray(x).ravel() for x in (mean, weight, right))
-    scale = jnp.diagonal(H)
+    b, shape = right.ravel(), X.shape
+    scale = term.common(jnp.diagonal(H).reshape(shape)).ravel()
     root = jnp.sqrt(scale)
     step = 1 / (scale * jnp.linalg.eigvalsh(H / (root[:, None] * root))[-1])
 
     def prox(x):
-        x = x - step * (H @ x - b) - mean
-        return mean + jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * weight, 0.0)
+        x = x - step * (H @ x - b)
+        return term.prox(x.reshape(shape), step.reshape(shape)).ravel()
 
     def body(state):
         x, y, t, n, _ = state

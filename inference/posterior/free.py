@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from ...models import Cohort, Prior, default_priors
 from ...models.conjugate import VarianceGuess
 from ...models.covariance_site import BlockInverseWishart
-from ...models.priors import InputSpikes, SpikeSlab, embedded
+from ...models.priors import ColumnLaplace, InputSpikes, SpikeSlab, embedded
 from ...models.priors.distribution import WithZeros
 from ..constraints import COVARIANCES
 from ..identifiability import Identifiability, identifiability_report
@@ -110,7 +110,8 @@ def site_priors(
     if "B" in free:
         weak["B"] = _of_inputs(cohort, fit, identity)
     own = dict(fit.priors)
-    if not as_fitted and isinstance(getattr(own.get("B"), "base_dist", None), dist.Laplace):
+    of_B = own.get("B")
+    if not as_fitted and isinstance(getattr(of_B, "base_dist", of_B), dist.Laplace | ColumnLaplace):
         del own["B"]
     known = {**default_priors(cohort, l), **weak, **own, **priors}
     found = {name: known[name] for name in free if name in known}

@@ -1,6 +1,7 @@
 """The regularisation path: MAP fits over a grid of β."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,44 +177,49 @@ def beta_grid(
     center = prior.center_of(n_states)
     infinite = np.where(prior.penalised(n_states), np.inf, 0.0)
     zero = Laplace(infinite, center if center.any() else 0.0)
-    sparse_B = cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None
-    if sparse_B:
-        options = _holding_B(options)
+    there: list[int] = []  # inputs that the path is over too
+    if cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None:
+        kept, options = _without_inputs(options, cohort)
+        there = kept.columns("B", cohort.n_inputs) if kept.free("B") else []
     empty = fit_map(cohort, n_states, zero, **options)
     if empty.interrupted:
         return np.zeros(0)
-    largest = _largest(cohort, empty, prior, options.get("weights"), sparse_B)
+    largest = _largest(cohort, empty, prior, options.get("weights"), there)
     if not largest > 0:
         raise ValueError(f"A stays at the centre of {prior!r} without any penalty; give betas")
     return largest * np.geomspace(1.0, smallest, n_betas)
 
 
-def _holding_B(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a fit with B held at zero."""
+def _without_inputs(options: dict[str, Any], cohort: Cohort) -> tuple[Constraints, dict[str, Any]]:
+    """Return what a fit keeps, and options of one with B at zero too, but for an intercept, which no path penalises."""
     own = {name: options[name] for name in ("hold", "diagonal", "Q") if name in options}
-    kept = options.get("constraints") or Constraints(**own)
+    kept = (options.get("constraints") or Constraints(**own)).with_intercept_of(cohort)
     init = options.get("init")
     if isinstance(init, LDSParams) and init.B is not None:
         init = init._replace(B=np.zeros_like(np.asarray(init.B)))
     rest = {k: v for k, v in options.items() if k not in own}
-    return {**rest, "constraints": kept.holding("B"), "init": init}
+    if cohort.intercept in kept.columns("B", cohort.n_inputs) and kept.free("B"):
+        others = [("B", j) for j in range(cohort.n_inputs) if j != cohort.intercept]
+        empty = replace(kept, absent=(*kept.absent, *others))
+    else:
+        empty = kept.holding("B")
+    return kept, {**rest, "constraints": empty, "init": init}
 
 
 def _largest(
-    cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any, sparse_B: bool = False
+    cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any, there: list[int]
 ) -> float:
-    """Return the smallest factor of the prior at which A = 0 (and a sparse B = 0) is optimal, given a fit there."""
+    """Return the smallest factor of the prior at which A = 0 (and B = 0 for the inputs `there`) is optimal."""
     params, constraints = empty.params, empty.constraints
     problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights)
     s, core = evaluate(params, problem, constraints).stats, empty.moving
     k = core.n_states
     S10 = without_input(s.S10, params.B, s)[:k, :k]
     found = float(beta_max(core.Q, S10, prior, s.S00[:k, :k], core.A))
-    if sparse_B:
-        pull = np.abs(np.asarray(fisher_score(params, s).B))[:k]
-        there = constraints.columns("B", params.n_inputs)
-        of_B = np.broadcast_to(np.asarray(prior.beta_B), pull.shape)  # type: ignore[attr-defined]
-        found = max(found, float((pull / of_B)[:, there].max(initial=0.0)))
+    if there:
+        pull = np.asarray(fisher_score(params, s).B)[:k]
+        pull = np.where(np.isin(np.arange(pull.shape[1]), there), pull, 0.0)
+        found = max(found, prior.beta_max_of_B(pull, cohort.intercept))
     if not np.isfinite(found):
         raise ValueError(
             f"no factor of {prior!r} holds A at zero (beta_max is {found}); give betas"

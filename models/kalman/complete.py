@@ -11,7 +11,7 @@ from ..linalg import sym
 from ..params import LDSParams
 from .derivative import fisher_rule
 from .shared_passes import Forward, forward, moments, score
-from .statistics import ExpectedStatistics
+from .statistics import DataSums, ExpectedStatistics, data_sums, with_inputs
 
 
 class Complete(NamedTuple):
@@ -24,9 +24,16 @@ class Complete(NamedTuple):
     y: Real[Any, "T d N"]
     inside: Real[Any, "T N"]  # 1 up to the sequence's length, 0 after
     unit: Real[Any, " N"]
-    weights: Real[Any, " N"]  # how much each sequence counts in a sum
+    weights: Real[Any, " N"] | None  # how much each sequence counts in a sum; None: once
     n_t: Real[Any, " T"]  # how many sequences reach step t, with their weights
-    u: Real[Any, "T p N"] | None = None  # inputs, 0 past the end
+    u: Real[Any, "T p M"] | None = (
+        None  # inputs of the first M sequences, 0 past the end; the others have none
+    )
+    sums: DataSums | None = None  # taken once, where y does not change
+
+    def weighted(self, x: Any) -> Any:
+        """Return x (..., N), or of the first sequences alone, with the weight of each sequence."""
+        return x if self.weights is None else x * self.weights[: x.shape[-1]]
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
         """Return log p(y_n | Ω) of each sequence, (N,); with rule=False JAX differentiates through the scan."""
@@ -49,7 +56,10 @@ class Complete(NamedTuple):
 def statistics(params: LDSParams, data: Complete, fwd: Forward) -> ExpectedStatistics:
     """Return the sums that EM needs, from the filter's result."""
     n_t = data.n_t
-    (z1, M1, S00, S10, Szz, Syz), inputs = moments(params, data, fwd)
+    (z1, M1, S00, S10, Szz, Syz), with_u = moments(params, data, fwd)
+    sums = data.sums
+    if sums is None:
+        sums = data_sums(data.y, data.weighted(jnp.ones_like(data.unit)), data.unit, data.u)
     return ExpectedStatistics(
         n_sequences=n_t[0],
         n_transitions=n_t[1:].sum(),
@@ -61,9 +71,9 @@ def statistics(params: LDSParams, data: Complete, fwd: Forward) -> ExpectedStati
         S11=sym(Szz - M1),
         Szz=sym(Szz),
         Syz=Syz,
-        Syy=sym((data.y * data.weights @ data.y.mT).sum(0)),
+        Syy=sums.Syy,
         log_likelihood=total(data, filter_terms(data, fwd)),
-        inputs=inputs,
+        inputs=None if with_u is None else with_inputs(sums, with_u),
     )
 
 
@@ -83,7 +93,7 @@ def filter_terms(data: Complete, fwd: Forward) -> Terms:
 
 def total(data: Complete, found: Terms) -> Array:
     """Return Σ_n w_n log p(y_n)."""
-    return -0.5 * (found.squares @ data.weights + found.constants @ data.n_t)
+    return -0.5 * (data.weighted(found.squares).sum() + found.constants @ data.n_t)
 
 
 terms = fisher_rule(forward, filter_terms, score)

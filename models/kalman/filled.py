@@ -176,7 +176,8 @@ def _sum_value(data: Filled, found: Found) -> Array:
 
 
 def _sum_score(params: LDSParams, data: Filled, found: Found, weight: Array) -> tuple[Any, None]:
-    cotangent = Terms(-0.5 * weight * found.data.weights, -0.5 * weight * found.data.n_t)
+    weights = found.data.weighted(jnp.ones_like(found.data.unit))
+    cotangent = Terms(-0.5 * weight * weights, -0.5 * weight * found.data.n_t)
     return shared_passes.score(params, found.data, found.fwd, cotangent)[0], None
 
 

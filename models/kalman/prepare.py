@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,7 +26,7 @@ from .parts import Guarded, Parts
 from .routes import Route, choose_routes, count_gaps
 from .shifted import Shifted, values_of
 from .skipping import Skipping
-from .statistics import ExpectedStatistics
+from .statistics import ExpectedStatistics, data_sums
 
 _MULTIPLE = 8  # sequences are filled up to a multiple of this
 _WORTH = 20_000  # steps of all sequences that a second part must save
@@ -59,21 +60,27 @@ def prepare(
     """
     if cohort.complete and isinstance(cohort.y, np.ndarray):
         data = compressed(cohort)
-        filled = -(-len(data.unit) // _MULTIPLE) * _MULTIPLE
+        n, with_inputs = (0 if x is None else _multiple(x.shape[-1]) for x in (data.unit, data.u))
         if weights is not None:
             kept = np.asarray(weights) != 0
             if not kept.any() or not np.isin(np.asarray(weights), (0, 1)).all():
                 return arrange(cohort, dtype, weights, _MULTIPLE)
             data = compress(cohort, kept)
-        fields = data._replace(n_t=None)._asdict()
-        sequences = {k: _fill(x, filled, xp=np) for k, x in fields.items() if x is not None}
-        sequences["n_t"] = data.n_t
-        return Complete(**{k: jnp.asarray(x, dtype) for k, x in sequences.items()})
+        return _filled_up(data, n, with_inputs, dtype)
     if isinstance(cohort.lengths, np.ndarray) and not cohort.complete:
         if isinstance(cohort.mask, np.ndarray):
             return _routed(cohort, dtype, weights, n_states)
         return _by_length(cohort, dtype, weights)
     return _filtered(cohort, dtype, weights)
+
+
+def _filled_up(data: Complete, n: int, n_with_inputs: int, dtype: Any) -> Complete:
+    """Return compressed data with n pseudo-sequences, and with the sums that no parameters change."""
+    y, inside, unit = (_fill(x, n, xp=np) for x in (data.y, data.inside, data.unit))
+    u = None if data.u is None else _fill(data.u, n_with_inputs, xp=np)
+    sums = data_sums(y, np.ones(n), unit, u)
+    found = Complete(y, inside, unit, None, data.n_t, u, sums)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), found)
 
 
 def _routed(cohort: Cohort, dtype: Any, weights: Array | None, n_states: int) -> Prepared:
@@ -269,6 +276,11 @@ def in_blocks(data: Gappy, n: int) -> Gappy:
         return jnp.moveaxis(x.reshape(*x.shape[:-1], blocks, size), -2, 0)
 
     return Gappy(split(data.y), split(data.inside), split(data.observed, 1.0), split(data.weights))
+
+
+def _multiple(n: int) -> int:
+    """Return n, up to the next multiple of 8, so that programs are shared."""
+    return -(-max(n, 1) // _MULTIPLE) * _MULTIPLE
 
 
 def _fill(x: Any, multiple: int, value: float = 0.0, xp: Any = jnp) -> Any:

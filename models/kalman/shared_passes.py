@@ -17,7 +17,7 @@ from jaxtyping import Real
 from ..linalg import small_product as mul
 from ..linalg import sym, whitener
 from ..params import LDSParams
-from .statistics import InputStatistics, input_sums
+from .statistics import InputMoments
 
 if TYPE_CHECKING:
     from .complete import Complete, Terms
@@ -47,8 +47,8 @@ class Forward(NamedTuple):
     logdet: Real[Array, "B b"]
     m: Real[Array, "B l N"]  # E[z_t | y_{1:t-1}] at the first step of a block, 0 past the end
     e: Real[Array, "B b*d N"]  # whitened innovations W (y - C E[z_t | y_{1:t-1}]), 0 past the end
-    u: Real[Array, "B b*p N"] | None = (
-        None  # inputs, if there are any; then m is without B u of its step
+    u: Real[Array, "B b*p M"] | None = (
+        None  # inputs of the first M sequences; m is without B u of its step
     )
 
 
@@ -83,47 +83,47 @@ def gains(params: LDSParams, T: int) -> Gains:
 def forward(params: LDSParams, data: "Complete", shared: Gains | None = None) -> Forward:
     """Filter all sequences: one Riccati pass, unless it is given, then the means.
 
-    Inputs enter the means alone. With m the prediction without B u of its step, a step has the cells (y, u): the
-    innovation is y - D u - C (m + B u), and the next m is L (m + B u) + A K (y - D u).
+    Inputs enter the means alone. With m the prediction without B u of its step, a block is that of a model without
+    inputs on y less what the block's inputs add to it; what they add to the next m is known before the scan.
     """
     T, d, N = data.y.shape
     shared = gains(params, T) if shared is None else shared
     _, W, _, WC, AK, L, _ = shared
     B, b, l, _ = L.shape
-    y = data.y
-    if data.u is not None:
-        y = jnp.concatenate([y, data.u], axis=1)
-        W, AK = (
-            jnp.concatenate([W, -(W @ params.D + WC @ params.B)], axis=3),
-            jnp.concatenate([AK, L @ params.B - AK @ params.D], axis=3),
-        )
-    cells = y.shape[1]
 
     # from (m, y) of a block to the m of its steps, and of the first step after it
     m = [jnp.broadcast_to(jnp.eye(l, dtype=L.dtype), (B, l, l))]
     for j in range(b):
         m.append(jnp.concatenate([L[:, j] @ m[j], AK[:, j]], axis=2))
-    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * cells)
+    e = _cells(W, l) - WC @ _stack(m[:-1], l + b * d)
     blocks = jnp.concatenate([m[b], e.reshape(B, b * d, -1)], axis=1)
 
-    pad = [(0, B * b - T), (0, 0)]
-    inside = jnp.pad(data.inside, pad).reshape(B, b, N)
-    y = jnp.pad(y, [*pad, (0, 0)]).reshape(B, b * cells, N)
-    xs = blocks, y, jnp.repeat(inside, d, axis=1), _later(inside[:, 0])
+    inside, y = _blocks(data.inside, B, b), _blocks(data.y, B, b)
+    u, added = None, ()
+    if data.u is not None:
+        u = _blocks(data.u, B, b)
+        response = input_response(params, b)
+        now = jnp.kron(jnp.eye(b, dtype=L.dtype), params.D)
+        adds = jnp.concatenate(
+            [(params.C @ response).reshape(b * d, -1) + now, params.A @ response[-1]]
+        )
+        adds = jnp.pad(adds @ u, [(0, 0), (0, 0), (0, N - u.shape[2])])
+        y, added = y - adds[:, :-l], (adds[:, -l:],)
 
     def step(m, x):
-        block, y, inside, goes_on = x
+        block, y, inside, goes_on, *added = x
         out = block @ jnp.concatenate([m, y])
-        return out[:l] * goes_on, (m, out[l:] * inside)
+        return sum(added, start=out[:l]) * goes_on, (m, out[l:] * inside)
 
+    xs = blocks, y, jnp.repeat(inside, d, axis=1), _later(inside[:, 0]), *added
     _, (m, e) = lax.scan(step, params.pi1[:, None] * data.unit, xs)
-    u = None if data.u is None else _blocks(data.u, B * b).reshape(B, -1, N)
     return Forward(*shared, m, e, u)
 
 
-def _blocks(x: Array, T: int) -> Array:
-    """Fill up x (time first) with zeros to T steps."""
-    return jnp.pad(x, [(0, T - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+def _blocks(x: Array, B: int, b: int) -> Array:
+    """Cut x (time first, sequences last) into B blocks of b steps, filled up with zeros: (B, b ..., N)."""
+    x = jnp.pad(x, [(0, B * b - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+    return x.reshape(B, -1, x.shape[-1])
 
 
 def _stack(rows: list[Array], n: int) -> Array:
@@ -144,12 +144,14 @@ def _later(x: Array) -> Array:
 
 
 class Lifted(NamedTuple):
-    """Matrices (B, b, ., n) that take x = (m, u, e, r) of a block, (B, n, N), to quantities of its steps."""
+    """Matrices (B, b, ., n) that take x = (m, e, r) of a block, (B, n, N), to quantities of its steps."""
 
-    x: Real[Array, "B n N"]  # u: inputs, if any; r: the adjoint that enters the block from its end
+    x: Real[Array, "B n N"]  # r: the adjoint that enters the block from its end
     r: Real[Array, "B b l n"]  # to r_t, from the data after step t: E[e_{t+1} | y] = Q r_t
     u: Real[Array, "B b d n"]  # to u_t, likewise: E[v_t | y] = R u_t
-    z: Real[Array, "B b l n"]  # to z_t = E[z_t | y]
+    z: Real[
+        Array, "B b l n"
+    ]  # to z_t = E[z_t | y], less what inputs of the block add: `input_response`
     r0: Real[Array, "l N"]
 
 
@@ -158,8 +160,7 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
     A = params.A
     Pf, W, V, WC, AK, L, *_ = fwd
     B, b, d, l = V.shape
-    n_u = 0 if fwd.u is None else fwd.u.shape[1]
-    n, p = 2 * l + n_u + b * d, n_u // b
+    n = 2 * l + b * d
     eye = jnp.broadcast_to(jnp.eye(l, dtype=A.dtype), (B, l, l))
     r = [eye]  # r of the steps from the last to the first, and r before the first
     for j in reversed(range(b)):
@@ -171,25 +172,24 @@ def backward(params: LDSParams, fwd: Forward) -> Lifted:
 
     r0, ends = lax.scan(step, jnp.zeros_like(fwd.m[0]), (r.pop(), fwd.e), reverse=True)
     r = jnp.stack([jnp.pad(x, [(0, 0), (0, 0), (n - x.shape[2], 0)]) for x in r[::-1]], axis=1)
-    u = _cells(W.mT, l + n_u, l) - AK.mT @ r
+    u = _cells(W.mT, l, l) - AK.mT @ r
 
-    start = eye if fwd.u is None else _input_columns(eye, params, p, n_u)
-    mf = [jnp.concatenate([start, V[:, 0].mT], axis=2)]
+    mf = [jnp.concatenate([eye, V[:, 0].mT], axis=2)]
     for j in range(1, b):
-        after = A @ mf[-1]
-        if fwd.u is not None:
-            after = after.at[:, :, l + j * p : l + (j + 1) * p].set(params.B)
-        mf.append(jnp.concatenate([after, V[:, j].mT], axis=2))
+        mf.append(jnp.concatenate([A @ mf[-1], V[:, j].mT], axis=2))
     # m + P (r before the step) is the same, but rounds to the size of P_1 = V1, which may be large
     z = _stack(mf, n) + (Pf @ A.T) @ r
-    parts = [fwd.m, fwd.e, ends] if fwd.u is None else [fwd.m, fwd.u, fwd.e, ends]
-    return Lifted(jnp.concatenate(parts, axis=1), r, u, z, r0)
+    return Lifted(jnp.concatenate([fwd.m, fwd.e, ends], axis=1), r, u, z, r0)
 
 
-def _input_columns(eye: Array, params: LDSParams, p: int, n_u: int) -> Array:
-    """Return (I, B, 0): the first state of a block from m and the inputs of the block's steps."""
-    B = jnp.broadcast_to(params.B, (eye.shape[0], *params.B.shape))
-    return jnp.concatenate([eye, jnp.pad(B, [(0, 0), (0, 0), (0, n_u - p)])], axis=2)
+def input_response(params: LDSParams, b: int) -> Array:
+    """Return (b, l, b p): what the inputs of a block's steps add to the state of each, A^(j-i) B u_i for i <= j."""
+    A, B = params.A, params.B
+    l, p = B.shape
+    rows = [jnp.pad(B, [(0, 0), (0, (b - 1) * p)])]
+    for _ in range(1, b):
+        rows.append(jnp.concatenate([A @ rows[-1][:, :p], rows[-1][:, :-p]], axis=1))
+    return jnp.stack(rows)
 
 
 def information(fwd: Forward | Gains, n_t: Array) -> Array:
@@ -224,11 +224,15 @@ def score(
     A = params.A
     l = A.shape[0]
     x, r, u, z, r0 = backward(params, fwd)
+    B, b, d, n = u.shape
     ru = jnp.concatenate([r, u], axis=2)
-    first = l if fwd.u is None else l + fwd.u.shape[1]
-    G = (x[:, first:] * weights) @ x.mT  # r and u take nothing from m, nor from inputs
-    total = _sum(ru[..., first:], G, jnp.concatenate([z, ru], axis=2))
+    xw = x[:, l:] * weights  # r and u take nothing from m, nor from inputs
+    total = _sum(ru[..., l:], xw @ x.mT, jnp.concatenate([z, ru], axis=2))
     z_part, ru_part = total[:, :l], total[:, l:]
+    by_step = None
+    if fwd.u is not None:
+        by_step = _with_inputs(ru[..., l:], xw, fwd.u)
+        z_part = z_part + jnp.einsum("tiq,tjq->ij", by_step, input_response(params, b))
 
     Lam = information(fwd, n_t)
     Pf, W, V, AK = (_steps(y, n_t) for y in (fwd.Pf, fwd.W, fwd.V, fwd.AK))
@@ -244,45 +248,56 @@ def score(
         pi1=r0 @ (weights * data.unit),
         V1=0.5 * (r0 * weights @ r0.T - Lam0),
     )
-    B, b, d, n = u.shape
-    if fwd.u is not None:  # E[e_t | y] = Q (A'r_t + C'u_t)
-        of_inputs = _with_inputs(ru[..., first:], G[:, :, l:first])
-        by_B = A.T @ of_inputs[:l] + params.C.T @ of_inputs[l:]
-        grads = grads._replace(B=by_B, D=of_inputs[l:])
-        by_u = (A @ params.B).T @ r + (params.C @ params.B + params.D).T @ u
     dy = -(u.reshape(B, b * d, n) @ x) * weights
     dy = dy.reshape(B * b, d, -1)[: data.y.shape[0]]
-    if fwd.u is None:
+    if by_step is None or data.u is None:
         return grads, dy
-    du = (by_u.reshape(B, -1, n) @ x) * weights
-    du = du.reshape(B * b, -1, du.shape[2])[: data.y.shape[0]]
-    return grads, jax.tree.map(jnp.zeros_like, data)._replace(y=dy, u=du)
+    ru_u = _same_step(by_step, 0, params.B.shape[1])
+    by_B = A.T @ ru_u[:l] + params.C.T @ ru_u[l:]  # E[e_t | y] = Q (A'r_t + C'u_t)
+    by_u = (A @ params.B).T @ r + (params.C @ params.B + params.D).T @ u
+    M = data.u.shape[2]
+    du = (by_u.reshape(B, -1, n) @ x[..., :M]) * weights[:M]
+    du = du.reshape(B * b, -1, M)[: data.y.shape[0]]
+    return (
+        grads._replace(B=by_B, D=ru_u[l:]),
+        jax.tree.map(jnp.zeros_like, data)._replace(y=dy, u=du),
+    )
 
 
 def moments(
     params: LDSParams, data: "Complete", fwd: Forward
-) -> tuple[tuple[Array, ...], InputStatistics | None]:
-    """Return the sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`, and those with inputs."""
+) -> tuple[tuple[Array, ...], InputMoments | None]:
+    """Return the sums z1, M1, S00, S10, Szz, Syz of `ExpectedStatistics`, and those of states with inputs."""
     A, C, Q, R, *_ = params
-    weights, n_t = data.weights, data.n_t
+    n_t = data.n_t
     l = A.shape[0]
     b = fwd.V.shape[1]
     x, r, u, z, _ = backward(params, fwd)
-    G = (x * weights) @ x.mT
-    total = _sum(z, G, jnp.concatenate([r, u, z], axis=2)).T
+    xw = data.weighted(x)
+    lifts = jnp.concatenate([r, u, z], axis=2)
+    total = _sum(z, xw @ x.mT, lifts).T
+    z1, Szu, S0u = z[0, 0] @ x[0], None, None
+    if fwd.u is not None:
+        p = params.B.shape[1]
+        response = input_response(params, b)
+        after = jnp.concatenate([fwd.u, _later(fwd.u[:, :p])], axis=1)  # and the next block's first
+        by_step = _with_inputs(lifts, xw, after)
+        uu = (data.weighted(fwd.u) @ after.mT).sum(0)
+        zu = (
+            by_step[:, -l:] + response @ uu
+        )  # (b, l, (b + 1) p): Σ z_t u' of the inputs of the block
+        more = jnp.einsum("tiq,tjq->ij", by_step[..., :-p], response)
+        total = total + more
+        total = total.at[-l:].add(jnp.einsum("tiq,tjq->ij", response, zu[..., :-p]))
+        Szu, S0u = _same_step(zu, 0, p), _same_step(zu, 1, p)
+        z1 = z1.at[:, : fwd.u.shape[2]].add(params.B @ fwd.u[0, :p])
     rz, uz, zz = total[:l], total[l:-l], total[-l:]
 
     # zz includes the steps between a sequence's end and that of its block, where z is A^s z_last after s steps
     last = data.inside.sum(0).astype(int) - 1
-    block, j = last // b, last % b
-    end = last.max()
-    z_last = lax.cond(
-        ((last == end) | (last < 0)).all(),  # -1: a sequence of length 0, where x is 0
-        lambda: z[end // b, end % b] @ x[end // b],
-        lambda: (z[block, j].mT * x[block, :, jnp.arange(last.size)][..., None]).sum(1).T,
-    )  # (l, N)
-    reach = jnp.arange(b)[:, None] < b - j  # (b, N), step j + s is in the block
-    zz_last = (z_last * (reach * weights)[:, None]) @ z_last.T  # (b, l, l)
+    z_last = _last_states(params, fwd, x, z, last)
+    reach = jnp.arange(b)[:, None] < b - last % b  # (b, N), step j + s is in the block
+    zz_last = (z_last * data.weighted(reach.astype(x.dtype))[:, None]) @ z_last.T  # (b, l, l)
     past = jnp.zeros_like(A)
     for s in reversed(range(1, b)):
         past = A @ (zz_last[s] + past) @ A.T
@@ -298,27 +313,51 @@ def moments(
     cov, cov00 = (jnp.einsum("t,tij->ij", w, Pf) - taken[:l] for w in (n_t, _later(n_t)))
     ez = rz - LamAPf.sum(0)  # Q^-1 Σ E[e_t z_{t-1}']
     vz = uz + taken[l:] - jnp.einsum("tji,tjk->ik", n_t[:, None, None] * W, V)  # R^-1 Σ E[v_t z_t']
-    z1 = z[0, 0] @ x[0]
     S00, Szz = zz - zz_last[0] + cov00, zz + cov
-    M1 = z1 * weights @ z1.T + cov1
+    M1 = data.weighted(z1) @ z1.T + cov1
     S10, Syz = A @ S00 + Q @ ez, C @ Szz + R @ vz
-    inputs = None
-    if fwd.u is not None:
-        assert data.u is not None
-        p = data.u.shape[1]
-        G = G[:, :, l : l + b * p]
-        after = (x * weights) @ _later(fwd.u[:, :p]).mT  # with the first input of the next block
-        Szu, S0u = _with_inputs(z, G), _with_inputs(z, jnp.concatenate([G[..., p:], after], 2))
-        inputs = input_sums(data.y, data.u, weights, data.unit, z1, S0u, Szu)
-        S10, Syz = S10 + params.B @ S0u.T, Syz + params.D @ Szu.T
-    return (z1 @ (weights * data.unit), M1, S00, S10, Szz, Syz), inputs
+    sums = z1 @ data.weighted(data.unit), M1, S00, S10, Szz, Syz
+    if Szu is None or S0u is None or data.u is None:
+        return sums, None
+    z1u = z1[:, : data.u.shape[2]] @ data.weighted(data.u[0]).T
+    S10, Syz = S10 + params.B @ S0u.T, Syz + params.D @ Szu.T
+    return (*sums[:3], S10, Szz, Syz), InputMoments(z1u, S0u, Szu)
 
 
-def _with_inputs(a: Array, G: Array) -> Array:
-    """Return Σ_t a_t G_t for lifts a (B, b, i, n) and G (B, n, b p), the moments of x with the input of each step."""
+def _last_states(params: LDSParams, fwd: Forward, x: Array, z: Array, last: Array) -> Array:
+    """Return E[z | y] (l, N) of each sequence's last step; -1 is the last of a sequence of length 0, where x is 0."""
+    b = z.shape[1]
+    block, j = last // b, last % b
+    end = last.max()
+    u = fwd.u
+    response: Any = None if u is None else input_response(params, b)
+
+    def together():
+        found = z[end // b, end % b] @ x[end // b]
+        if u is None:
+            return found
+        return found.at[:, : u.shape[2]].add(response[end % b] @ u[end // b])
+
+    def each():
+        found = (z[block, j].mT * x[block, :, jnp.arange(last.size)][..., None]).sum(1).T
+        if u is None:
+            return found
+        M = jnp.arange(u.shape[2])
+        return found.at[:, M].add((response[j[M]].mT * u[block[M], :, M][..., None]).sum(1).T)
+
+    return lax.cond(((last == end) | (last < 0)).all(), together, each)
+
+
+def _with_inputs(a: Array, xw: Array, u: Array) -> Array:
+    """Return Σ_B a_t x u' (b, i, q) over blocks and sequences, for lifts a (B, b, i, n) and inputs u (B, q, M)."""
     B, b, i, n = a.shape
-    G = G.reshape(B, n, b, -1).swapaxes(1, 2).reshape(B * b * n, -1)
-    return a.transpose(2, 0, 1, 3).reshape(i, -1) @ G
+    found = a.reshape(B, b * i, n) @ (xw[..., : u.shape[2]] @ u.mT)
+    return found.sum(0).reshape(b, i, -1)
+
+
+def _same_step(a: Array, lag: int, p: int) -> Array:
+    """Return Σ_t a_t over the columns of the inputs `lag` steps after t, for a (b, i, q) with the inputs of a block."""
+    return jnp.stack([x[:, (j + lag) * p : (j + lag + 1) * p] for j, x in enumerate(a)]).sum(0)
 
 
 def _sum(a: Array, G: Array, b: Array) -> Array:

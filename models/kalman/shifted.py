@@ -14,7 +14,7 @@ from jaxtyping import Integer, Real
 
 from ..params import LDSParams
 from .input_means import input_means, without_inputs
-from .statistics import ExpectedStatistics, input_sums
+from .statistics import ExpectedStatistics, InputMoments, data_sums, with_inputs
 
 
 class Shifted(NamedTuple):
@@ -77,7 +77,8 @@ class Shifted(NamedTuple):
         S0u = jnp.einsum("tin,tjn->ij", z[:-1], (w * self.u)[1:])
         M1 = s.M1 + change(0, 0, w[:1])
         Szz = s.Szz + change(0, 0, w)
-        ones = jnp.ones_like(self.weights)
+        sums = data_sums(y, self.weights, jnp.ones_like(self.weights), self.u)
+        z1u = z[0] @ (w * self.u)[0].T
         return s._replace(
             z1=(z[0] * self.weights).sum(1),
             M1=M1,
@@ -87,7 +88,7 @@ class Shifted(NamedTuple):
             Szz=Szz,
             Syz=s.Syz + change(1, 0, w),
             Syy=s.Syy + change(1, 1, w),
-            inputs=input_sums(y, self.u, self.weights, ones, z[0], S0u, Szu),
+            inputs=with_inputs(sums, InputMoments(z1u, S0u, Szu)),
         )
 
 

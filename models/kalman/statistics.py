@@ -22,18 +22,45 @@ class InputStatistics(NamedTuple):
     Syu: Real[Any, "d p"]  # Σ E[y_t] u_t'
 
 
-def input_sums(y: Any, u: Any, weights: Any, unit: Any, z1: Any, S0u: Any, Szu: Any) -> Any:
-    """Return the sums with inputs, from E[y] (T, d, N), u (T, p, N) and E[z_1] (l, N); the others are given."""
-    uw = u * weights
-    return InputStatistics(
-        u1=uw[0] @ unit,
+class InputMoments(NamedTuple):
+    """Those of `InputStatistics` that change with the parameters, of data without gaps."""
+
+    z1u: Real[Any, "l p"]
+    S0u: Real[Any, "l p"]
+    Szu: Real[Any, "l p"]
+
+
+class DataSums(NamedTuple):
+    """Sums of y and u alone: those of data without gaps are the same whatever the parameters are."""
+
+    Syy: Real[Any, "d d"]  # Σ y_t y_t'
+    u1: Real[Any, " p"] | None = None
+    U11: Real[Any, "p p"] | None = None
+    Suu: Real[Any, "p p"] | None = None
+    Syu: Real[Any, "d p"] | None = None
+
+
+def data_sums(y: Any, weights: Any, unit: Any, u: Any = None) -> DataSums:
+    """Return the sums of y (T, d, N) and of the inputs u (T, p, M) of the first M sequences, in numpy or jax."""
+    Syy = sym((y * weights @ y.swapaxes(1, 2)).sum(0))
+    if u is None:
+        return DataSums(Syy)
+    M = u.shape[2]
+    uw = u * weights[:M]
+    return DataSums(
+        Syy,
+        u1=uw[0] @ unit[:M],
         U11=uw[0] @ u[0].T,
-        Suu=sym((uw @ u.mT).sum(0)),
-        z1u=z1 @ uw[0].T,
-        S0u=S0u,
-        Szu=Szu,
-        Syu=(y @ uw.mT).sum(0),
+        Suu=sym((uw @ u.swapaxes(1, 2)).sum(0)),
+        Syu=(y[..., :M] @ uw.swapaxes(1, 2)).sum(0),
     )
+
+
+def with_inputs(sums: DataSums, moments: InputMoments) -> InputStatistics:
+    """Return the sums with inputs, from those of the data and those of the states."""
+    fixed: dict[str, Any] = sums._asdict()
+    del fixed["Syy"]
+    return InputStatistics(**fixed, **moments._asdict())
 
 
 class ExpectedStatistics(NamedTuple):

@@ -7,12 +7,14 @@ from .flat import Flat
 from .gamma_laplace import GammaLaplace
 from .group import GroupLaplace
 from .hierarchical import HierarchicalPrior, Horseshoe
+from .input_groups import ColumnLaplace
 from .input_spikes import InputSpikes
 from .laplace import Laplace
 from .normal import NormalPrior
 from .spike_slab import SpikeSlab
 
 __all__ = [
+    "ColumnLaplace",
     "Embedded",
     "EmbeddedSites",
     "Flat",

@@ -68,8 +68,11 @@ class Prior:
         """Return the NumPyro distribution of A, for a prior that is a single distribution."""
         raise NotImplementedError(f"{type(self).__name__} is not one distribution of A")
 
-    def prior_of_B(self, n_states: int, n_inputs: int) -> Any:
-        """Return the prior of B (l, p), for a prior that extends to inputs, as a NumPyro distribution; None if none."""
+    def prior_of_B(self, n_states: int, n_inputs: int, intercept: int | None = None) -> Any:
+        """Return the prior of B (l, p), for a prior that extends to inputs, as a NumPyro distribution; None if none.
+
+        `intercept` is the input that is always 1, where there is one.
+        """
         return None
 
     def center_of(self, n_states: int) -> np.ndarray:
@@ -218,6 +221,12 @@ class Penalty(Prior):
         """Return the least factor at which `scaled(factor)` keeps A at its centre M where ∇g(M) = gradient (l, l)."""
         raise NotImplementedError(
             f"{type(self).__name__} has no `beta_max`, which a path needs: define it, or give betas"
+        )
+
+    def beta_max_of_B(self, gradient: np.ndarray, intercept: int | None = None) -> float:
+        """Return the least factor at which `scaled(factor)` keeps B at 0, but for an intercept's column."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `beta_max_of_B`, which a path over B needs: define it, or give betas"
         )
 
     def expanded(self, n_states: int, dtype: Any) -> "Penalty":

@@ -27,6 +27,7 @@ class BlockPenalty(Penalty):
     beta: Any
     center: Any = 0.0  # M: 0, "identity", or a matrix (l, l)
     diagonal: str = "penalised"  # or "free"
+    beta_B: Any = None  # of the prior of B that comes along, if it does
 
     def value(self, A) -> Array:
         """Return Σ_g beta_g ‖(A - M)_g‖₂, (...). Its gradient is taken as 0 where (A - M)_g = 0."""
@@ -108,8 +109,21 @@ class BlockPenalty(Penalty):
         return replace(self, center=jnp.asarray(self.center_of(n_states), dtype))  # type: ignore[type-var]
 
     def scaled(self, factor: float) -> "BlockPenalty":
-        """Return the prior with factor · beta, factor > 0: free stays free, forced stays forced."""
-        return replace(self, beta=factor * self.beta)  # type: ignore[type-var]
+        """Return the prior with factor · beta, factor > 0: free stays free, forced stays forced.
+
+        And with factor · beta_B: a path of β is one over [A B].
+        """
+        found = replace(self, beta=factor * self.beta)  # type: ignore[type-var]
+        if self.beta_B is None:
+            return found
+        return replace(found, beta_B=max(factor, 1e-300) * self.beta_B)  # type: ignore[type-var]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the fields; files of models without inputs are as they were before there were any."""
+        found = super().to_dict()
+        return (
+            found if self.beta_B is not None else {k: v for k, v in found.items() if k != "beta_B"}
+        )
 
     def beta_max(self, gradient: Array) -> Array:
         """Return the largest ‖gradient_g‖₂ / beta_g over the blocks with 0 < beta_g < ∞."""
@@ -247,7 +261,13 @@ class BlockPenalty(Penalty):
             else ""
         )
         free = ", diagonal free" if self.diagonal == "free" else ""
-        return f"{type(self).__name__}(β = {span}{pull}{free})"
+        return f"{type(self).__name__}(β = {span}{pull}{free}{self._of_B()})"
+
+    def _of_B(self) -> str:
+        if self.beta_B is None:
+            return ""
+        of_B = np.asarray(self.beta_B)
+        return f", of B {of_B.min():.4g}" + (f" to {of_B.max():.4g}" if of_B.ndim else "")
 
 
 class EntryPenalty(BlockPenalty):

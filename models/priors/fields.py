@@ -66,14 +66,17 @@ def positive(prior, *names: str) -> None:
             raise ValueError(f"{name} is {value!r}; it must be a positive number")
 
 
-def checked_positive(name: str, value):
-    """Return a positive number as a float, or an array (l, p) of them; one that is traced is taken as it is."""
+def checked_positive(name: str, value, shape: str):
+    """Return a positive number as a float, or an array of them, of a shape such as (l, p); traced ones as they are."""
     if isinstance(value, jax.Array) and not not_jax_tracer(value):
         return value
     try:
         found = np.array(value, float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is {value!r}; give a number or an array of numbers") from error
-    if found.ndim not in (0, 2) or not (np.isfinite(found) & (found > 0)).all():
-        raise ValueError(f"{name} is {value!r}; give a positive number, or an array (l, p) of them")
+    ndim = shape.count(",") + (not shape.endswith(",)"))
+    if found.ndim not in (0, ndim) or not (np.isfinite(found) & (found > 0)).all():
+        raise ValueError(
+            f"{name} is {value!r}; give a positive number, or an array {shape} of them"
+        )
     return found if found.ndim else float(found)

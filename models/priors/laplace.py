@@ -1,6 +1,6 @@
 """The paper's prior on A: independent Laplace entries, whose MAP has exact zeros."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 
 from .blocks import EntryPenalty
 from .fields import checked_beta, checked_center, checked_diagonal, checked_positive
+from .input_groups import beta_of_B, without_column
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,7 +20,8 @@ class Laplace(EntryPenalty):
     - `center` M is what A is pulled to: 0, "identity", or a matrix (l, l). A - M has the exact zeros.
     - `diagonal="free"` leaves the diagonal without a penalty.
     - `beta_B` is a number, or (l, p), for the entries of B of a model with inputs: B_ij ~ Laplace(0, 1/beta_B_ij), so
-      that B has exact zeros too. A fit reads it as `priors={"B": ...}`; None leaves B without a prior.
+      that B has exact zeros too. A fit reads it as `priors={"B": ...}`; None leaves B without a prior. A number is not
+      for an intercept, which is as good as free (a millionth of it); a matrix is taken as it is.
 
     `Laplace(beta)` is the paper's. `Laplace.off_diagonal` and `Laplace.towards_persistence` keep what a state
     remembers of itself.
@@ -44,7 +46,7 @@ class Laplace(EntryPenalty):
         object.__setattr__(self, "center", checked_center(self.center))
         checked_diagonal(self.diagonal)
         if self.beta_B is not None:
-            object.__setattr__(self, "beta_B", checked_positive("beta_B", self.beta_B))
+            object.__setattr__(self, "beta_B", checked_positive("beta_B", self.beta_B, "(l, p)"))
 
     @classmethod
     def off_diagonal(cls, beta: Any, beta_B: Any = None) -> "Laplace":
@@ -59,37 +61,17 @@ class Laplace(EntryPenalty):
         """
         return cls(beta, center="identity", beta_B=beta_B)
 
-    def scaled(self, factor: float) -> "Laplace":
-        """Return the prior with factor · beta, and factor · beta_B: a path of β is one over both."""
-        found = super().scaled(factor)
-        if self.beta_B is None:
-            return found  # type: ignore[return-value]
-        return replace(found, beta_B=max(factor, 1e-300) * self.beta_B)  # type: ignore[type-var]
-
-    def prior_of_B(self, n_states: int, n_inputs: int) -> Any:
+    def prior_of_B(self, n_states: int, n_inputs: int, intercept: int | None = None) -> Any:
         """Return the prior of B (l, p) as a NumPyro distribution, or None."""
         if self.beta_B is None or n_inputs == 0:
             return None
-        try:
-            scale = np.broadcast_to(1 / np.asarray(self.beta_B, float), (n_states, n_inputs))
-        except ValueError:
-            shape, wanted = np.shape(self.beta_B), (n_states, n_inputs)
-            raise ValueError(f"beta_B has shape {shape}; give a number, or {wanted}") from None
+        scale = 1 / beta_of_B(self.beta_B, (n_states, n_inputs), intercept)
         return dist.Laplace(jnp.zeros(scale.shape), jnp.asarray(scale)).to_event(2)
 
-    def __str__(self) -> str:
-        if self.beta_B is None:
-            return super().__str__()
-        of_B = np.asarray(self.beta_B)
-        span = f"{of_B.min():.4g}" + (f" to {of_B.max():.4g}" if of_B.ndim else "")
-        return f"{super().__str__()[:-1]}, of B {span})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the kind and the fields; files of models without inputs are as they were before there were any."""
-        found = super().to_dict()
-        return (
-            found if self.beta_B is not None else {k: v for k, v in found.items() if k != "beta_B"}
-        )
+    def beta_max_of_B(self, gradient: np.ndarray, intercept: int | None = None) -> float:
+        """Return the largest |gradient_ij| / beta_B_ij, but for an intercept's column."""
+        ratio = np.abs(gradient) / beta_of_B(self.beta_B, gradient.shape, None)
+        return float(without_column(ratio, intercept).max(initial=0.0))
 
     def expanded(self, n_states: int, dtype: Any) -> "Laplace":
         """Return the same prior with beta and centre (l, l): one compiled program for all of its forms."""

@@ -1,20 +1,13 @@
 """Whatever knows nothing of inputs yet refuses a cohort, or a model, that has them, and does not ignore them."""
 
-import jax
 import numpy as np
 import pytest
 from oracles import random_problem
 
-from sparse_lds.experiments.calibration import calibrate
 from sparse_lds.inference import fit_em
-from sparse_lds.models import Laplace, kalman_smoother, lds_model, log_likelihood
+from sparse_lds.models import kalman_smoother, lds_model, log_likelihood
 
 PARAMS, COHORT = random_problem(0, (2, 2, 4, 5), p=1, radius=0.8)
-
-
-def test_inputs_are_refused():
-    with pytest.raises(ValueError, match="does not take inputs yet, and there are 1"):
-        calibrate(jax.random.key(0), PARAMS, [3], Laplace(1.0))
 
 
 def test_a_model_without_inputs_refuses_a_cohort_that_has_them():

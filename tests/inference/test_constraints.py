@@ -1,8 +1,10 @@
 """Constraints: what they ask for holds from the start of a fit to its end, and what follows from them is right."""
 
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
+import oracles
 import pytest
 from oracles import Shape, random_problem
 
@@ -333,3 +335,32 @@ def test_a_fit_with_directions_at_their_floors_converges():
     fit = fit_map(Cohort.from_array(y).standardize(), 1, Laplace(1.0), Q="identity", max_iter=400)
     assert fit.converged and (np.diff(fit.objective) >= -1e-9 * np.abs(fit.objective[:-1])).all()
     assert any("R (" in text and "floor" in text for text in fit.warnings)
+
+
+def test_translations_that_an_intercept_leaves_open_are_counted():
+    """Those are open that leave the dense likelihood, and what is held, as they are."""
+    params, cohort = oracles.random_problem(0, (2, 3, 4, 5), p=1, radius=0.8)
+    cohort = type(cohort).from_sequences(cohort.sequences(), inputs=list(cohort.u))
+    cohort = cohort.with_intercept("both")
+    B, D = (np.hstack([x, np.full((len(x), 1), 0.3)]) for x in (params.B, params.D))
+    params, c = params._replace(B=B, D=D), np.array([0.7, -1.2])
+    A = np.asarray(params.A)
+    there = params._replace(
+        B=B + np.outer(c - A @ c, [0, 1]),
+        D=D - np.outer(params.C @ c, [0, 1]),
+        pi1=params.pi1 + A @ c,
+    )
+    here, moved = (oracles.log_likelihood(p, cohort) for p in (params, there))
+    np.testing.assert_allclose(moved, here, rtol=1e-10)
+    assert cohort.intercept == 1
+    report = partial(identifiability_report, params, intercept=cohort.intercept)
+    assert report().n_translations == 2 and "2 constants" in str(report())
+    for held in ("B", "D", "pi1"):  # I - A, C and A have full rank
+        assert report([held]).n_translations == 0
+    assert report(Constraints(absent=[("D", 1)])).n_translations == 0
+    assert report(Constraints(absent=[("D", 0)])).n_translations == 2
+    assert identifiability_report(params).n_translations == 0
+    singular = params._replace(A=np.diag([0.5, 0.0]))
+    assert identifiability_report(singular, ["pi1"], 1).n_translations == 1
+    rank_one = params._replace(C=np.outer(np.ones(3), [1.0, 0.0]))
+    assert identifiability_report(rank_one, ["D"], 1).n_translations == 1

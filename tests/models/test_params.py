@@ -18,6 +18,7 @@ from sparse_lds.models import (
     is_stable,
     load_params,
     save_params,
+    simulate,
     spectral_radius,
 )
 from sparse_lds.models.basis import whitened
@@ -257,3 +258,16 @@ def test_whitened_states_are_a_change_of_basis_to_unit_moments():
     for a, b in zip(found, wanted, strict=True):
         assert_allclose(a, b, atol=1e-12)
     assert_allclose(whitened(params._replace(V1=F @ F.T), F).V1, np.eye(4), atol=1e-12)
+
+
+def test_lists_of_numbers_are_parameters():
+    I = [[1.0, 0.0], [0.0, 1.0]]
+    params = LDSParams(
+        [[0.5, 0.0], [0.1, 0.5]], I, I, I, [0.0, 0.0], I, B=[[1.0], [0.0]], D=[[0], [0]]
+    )
+    assert (params.n_states, params.n_inputs) == (2, 1)
+    found = simulate(jax.random.key(0), params, [4], inputs=[np.ones((4, 1))])
+    arrays = LDSParams(*map(np.asarray, params))
+    wanted = simulate(jax.random.key(0), arrays, [4], inputs=[np.ones((4, 1))])
+    np.testing.assert_array_equal(found.cohort.y, wanted.cohort.y)
+    assert params._replace(A=I).A.shape == (2, 2)

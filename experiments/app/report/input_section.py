@@ -27,8 +27,13 @@ def input_section(
     names: list[str],
     folder: Path,
     judged: pd.DataFrame | None = None,
+    posterior: Any | None = None,
+    seed: int = 0,
 ) -> Section | None:
-    """Return which input moves which state, what the data say of it (`judged`), and what if; None without inputs."""
+    """Return which input moves which state, what the data say of it (`judged`), and what if; None without inputs.
+
+    The numbers of B stand in one table: that of the verdicts, or one of B alone without them.
+    """
     cohort = binned.cohort
     acting = [name for name in cohort.inputs if name != INTERCEPT]
     if not acting:
@@ -37,12 +42,13 @@ def input_section(
     B = pd.DataFrame(np.asarray(fit.moving.B)[:, columns], names, acting)
     zeros = int((B.to_numpy() == 0).sum())
     words = f"{zeros} of {B.size} effects of {', '.join(acting)} on states are exactly zero."
-    said = []
+    said = table(B.rename_axis("to ↓ input →"), "B of the MAP, in sd of the tests; zeros are exact")
     if judged is not None:
         shown: Any = judged[judged.index.get_level_values("input") != INTERCEPT]
         counts = shown["verdict"].value_counts()
         words += " Of all the data say: " + ", ".join(f"{n} {v}" for v, n in counts.items()) + "."
-        said = [table(shown[_JUDGED], "What the data added; the words are defined as for A")]
+        title = "B of the MAP, and what the data added; the words are defined as for A"
+        said = table(shown[_JUDGED], title)
     drawn = plot_inputs(fit, cohort.inputs, names)
     first, low, high = _most_varied(binned, acting)
     u = [known_ahead(cohort, HORIZON, cohort.inputs, {first: x}) for x in (low, high)]
@@ -50,13 +56,13 @@ def input_section(
     titles = [f"{first} = {x:g}" for x in (low, high)]
     two = {title: x[n] for title, x in zip(titles, u, strict=True) if x is not None}
     alt = f"Forecasts of {cohort.ids[n]} with {' and with '.join(titles)}, side by side"
+    whose = "given the fit" if posterior is None else "of the posterior"
     parts = [
-        table(B.rename_axis("to ↓ input →"), "B of the MAP, in sd of the tests; zeros are exact"),
-        *said,
+        said,
         figure(drawn, "B", "The numbers are in the table above", folder / "inputs.png"),
         figure(
-            plot_what_if(fit, cohort, n, two, HORIZON),
-            "What if? Other inputs stay as they were last",
+            plot_what_if(fit, cohort, n, two, HORIZON, posterior, seed),
+            f"What if? Other inputs stay as they were last; medians and 90% intervals {whose}",
             alt,
             folder / "what_if.png",
         ),

@@ -65,11 +65,13 @@ def context(results: Results) -> dict[str, Any]:
         sections.data_section(binned, results.folder),
         sections.choice_section(results.folder, fit),
         sections.fit_section(fit, binned, names),
-        input_section(fit, binned, names, results.folder, comparison.inputs),
+        input_section(
+            fit, binned, names, results.folder, comparison.inputs, results.posterior, results.seed
+        ),
         sections.skill_section(skill),
         sections.posterior_section(comparison, fit, results.posterior, results.folder, results.truth),
         sections.forecast_section(binned, results.posterior, coverage, results.folder, results.seed),
-        sections.identified_section(fit),
+        sections.identified_section(fit, binned.cohort.intercept),
         sections.entries_section(comparison),
         _reproduce(results),
     ]  # fmt: skip

@@ -193,9 +193,9 @@ def forecast_section(
     return Section("Forecasts", words, parts, "forecasts")
 
 
-def identified_section(fit: FitResult) -> Section:
-    """Return which changes of basis the likelihood leaves open."""
-    found = identifiability_report(fit.params, fit.constraints)
+def identified_section(fit: FitResult, intercept: int | None = None) -> Section:
+    """Return which changes of basis the likelihood leaves open, and which translations beside an intercept."""
+    found = identifiability_report(fit.params, fit.constraints, intercept)
     left = found.n_directions
     words = (
         "The data fix the basis: an entry of A means what it says."

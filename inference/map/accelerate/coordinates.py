@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ....models import ExpectedStatistics, LDSParams, Penalty, Piece, fisher_score
-from ....models.conjugate import Conjugate, Lasso
+from ....models.conjugate import Conjugate, GroupLasso, Lasso
 from ...constraints import Constraints
 from ..mstep import Floors
 
@@ -94,7 +94,13 @@ class Chart(NamedTuple):
                 there[:, self.constraints.columns(name, self.origin.n_inputs)] = np.inf
                 low[name], high[name] = -there.ravel(), there.ravel()
         if "B" in x:
-            x["B"] = (self.constraints.moving(self.origin).B * self.scales["B"]).ravel()
+            B = self.constraints.moving(self.origin).B
+            x["B"] = (B * self.scales["B"]).ravel()
+            if isinstance(
+                self.priors.terms.get("B"), GroupLasso
+            ):  # a zero column stays: EM opens it
+                stays = np.broadcast_to(~B.any(0), B.shape).ravel()
+                low["B"], high["B"] = (np.where(stays, 0.0, side["B"]) for side in (low, high))
             if self.signs is not None:  # the orthant about the mean of a Laplace prior
                 centre = (self.lasso.mean[: len(self.signs)] * self.scales["B"]).ravel()
                 signs = self.signs.ravel()

@@ -1,5 +1,6 @@
 """Figures of inputs draw what the fit says: entries of B as numbers, scenarios as they are forecast."""
 
+import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from oracles import random_problem
 from sparse_lds.experiments.app.report.input_section import _JUDGED, input_section
 from sparse_lds.experiments.figures import plot_inputs, plot_what_if
 from sparse_lds.experiments.labs import Binned
-from sparse_lds.inference import fit_map
+from sparse_lds.inference import fit_map, posterior_forecast, sample_posterior
 from sparse_lds.models import Laplace, forecast
 
 
@@ -46,6 +47,30 @@ def test_scenarios_are_side_by_side(fitted):
     plt.close(figure)
 
 
+@pytest.mark.interfaces
+def test_scenarios_have_the_uncertainty_of_the_posterior(fitted):
+    cohort, fit = fitted
+    fit = fit_map(cohort, 2, Laplace(1.0), init=fit.params, hold=("C",), priors="weak")
+    few = {"num_warmup": 60, "num_samples": 60, "num_chains": 1, "num_predictive": 0}
+    posterior = sample_posterior(jax.random.key(0), cohort, fit, **few)
+    scenarios = {"none": np.zeros((3, 2)), "both": np.ones((3, 2))}
+    figure = plot_what_if(fit, cohort, 1, scenarios, 3, posterior, seed=2)
+    axes = np.array(figure.axes).reshape(2, 2)
+    for k, u in enumerate(scenarios.values()):
+        every = posterior_forecast(
+            jax.random.key(7), posterior, cohort, 3, inputs=u, num_draws=400
+        ).draws[:, 1]
+        alone = forecast(fit.params, cohort, 3, inputs=u).cov[1]
+        for j in range(2):
+            middle = axes[j, k].lines[1].get_ydata()
+            sd = every[..., j].std(0)
+            assert (np.abs(middle - np.median(every[..., j], axis=0)) < 0.8 * sd).all()
+            band = axes[j, k].collections[0].get_paths()[0].vertices[:, 1]
+            of_fit = 2 * 1.645 * np.sqrt(float(alone[-1, j, j]))
+            assert np.ptp(band) > of_fit  # the fit's is the narrower one
+    plt.close(figure)
+
+
 def test_a_report_has_a_section_of_inputs(fitted, tmp_path):
     cohort, fit = fitted
     binned = Binned(cohort, np.asarray(cohort.mask), 1.0, (), "")
@@ -59,10 +84,8 @@ def test_a_report_has_a_section_of_inputs(fitted, tmp_path):
     assert section is not None and section.summary.endswith(
         "2 undecided, 1 supported, 1 contradicted."
     )
-    assert [part.head for part in section.parts if part.kind == "table"][1][:2] == [
-        "state",
-        "input",
-    ]
+    tables = [part.head for part in section.parts if part.kind == "table"]
+    assert [head[:3] for head in tables] == [["state", "input", "map"]]  # B stands there once
     plain = binned._replace(cohort=cohort.without_inputs())
     assert input_section(fit, plain, ["a", "b"], tmp_path) is None
     plt.close("all")

@@ -1,14 +1,18 @@
 """NUTS with inputs: the model's density, draws against a posterior in closed form, and names, files and forecasts."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import oracles
 import pytest
 from numpyro.infer.util import log_density
 from oracles import random_problem
 from scipy import stats
 
+from sparse_lds.experiments.calibration import calibrate
 from sparse_lds.experiments.saving import load_posterior, save_posterior
 from sparse_lds.inference import (
     Constraints,
@@ -32,6 +36,7 @@ from sparse_lds.models import (
     prepare,
     simulate,
 )
+from sparse_lds.models.kalman.complete import Complete
 
 pytestmark = pytest.mark.interfaces
 
@@ -147,3 +152,24 @@ def test_a_column_that_is_not_there_stays_zero():
     assert az.group(posterior, "posterior_predictive")["y"].shape[2:] == cohort.y.shape
     assert set(az.group(posterior, "prior").data_vars) >= {"A", "B", "D"}
     np.testing.assert_array_equal(az.group(posterior, "prior")["B"].values[..., 1], 0)
+
+
+def test_ranks_of_the_truth_are_uniform_with_inputs():
+    """And are not where the posterior sees other inputs than moved the states."""
+    I = np.eye(2)
+    params = LDSParams(0 * I, I, 0.5 * I, 0.2 * I, np.zeros(2), I, B=0 * I, D=0 * I)
+    us = list(np.random.default_rng(0).normal(size=(10, 6, 2)))
+    priors = {"B": dist.Normal(jnp.zeros((2, 2)), 0.5).to_event(2)}
+    options = {"free": ("A", "B"), "priors": priors, "n_simulations": 40, "n_draws": 39, "thin": 3}
+    run = partial(calibrate, jax.random.key(1), params, prior=Laplace(3.0), **options)
+    good = run(inputs=us, num_warmup=100, lengths=[6] * 10).table(bins=5)
+    assert {"A[0, 0]", "B[1, 1]"} <= {*good.index}
+    assert good[["chi2_p", "ks_p"]].min().min() > 0.05 / (2 * len(good))
+    with pytest.MonkeyPatch.context() as patch:
+        true = Complete.log_likelihood
+        wrong = lambda data, p: true(data._replace(u=2 * data.u), p)  # noqa: E731
+        patch.setattr(Complete, "log_likelihood", wrong)
+        bad = run(inputs=[u[:5] for u in us], num_warmup=101, lengths=[5] * 10).table(bins=5)
+    assert bad[["chi2_p", "ks_p"]].min().min() < 1e-3
+    with pytest.raises(ValueError, match="params have 2 inputs, and inputs is None"):
+        run(lengths=[6] * 10)

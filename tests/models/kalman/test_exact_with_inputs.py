@@ -219,6 +219,38 @@ def test_gradients_in_data_and_inputs(gaps, close):
         close_leaves(close, "data", by_rule, by_scan)
 
 
+@pytest.mark.parametrize("shape", [Shape(44, 4, 3, 12)], ids=["44"])
+def test_large_models_are_exact(shape, close):
+    """A compiler once made a wrong kernel of products and their sum over steps, from 40 states on."""
+    params, cohort = random_problem(0, shape, radius=0.9, p=2)
+    wanted = oracles.statistics(params, cohort)
+    both = wanted, fisher_score(params, wanted)
+    params = jax.tree.map(jnp.asarray, params)
+    found = of_data(params, prepare(cohort, jnp.float64))
+    close_leaves(close, "many states", found, both, rtol=1e-8)
+
+
+def test_few_pseudo_sequences_have_inputs():
+    """As many as the inputs have independent columns; the sums are those of all rows (1, y, u)."""
+    rng = np.random.default_rng(0)
+    y, u, age = (
+        rng.normal(size=(60, 4, 2)),
+        rng.normal(size=(60, 4, 1)),
+        rng.normal(size=(60, 1, 1)),
+    )
+    inputs = np.concatenate([u, np.broadcast_to(age, u.shape)], axis=2)
+    cohort = Cohort.from_array(y, inputs=inputs)
+    found = compress(cohort)
+    assert found.u.shape == (4, 2, 5)
+    assert len(found.unit) == 4 * 2 + 1 + 5
+    more = [(0, 0), (0, 0), (0, len(found.unit) - 5)]
+    rows = np.vstack(
+        [found.unit, found.y.reshape(8, -1), np.pad(found.u, more).reshape(8, -1)]
+    )  # (columns, pseudo-sequences)
+    wanted = np.hstack([np.ones((60, 1)), y.reshape(60, -1), inputs.reshape(60, -1)])
+    np.testing.assert_allclose(rows @ rows.T, wanted.T @ wanted, atol=1e-12)
+
+
 def test_models_and_cohorts_must_agree_on_inputs():
     params, cohort = random_problem(0, MORE_CHANNELS, p=2)
     plain = LDSParams(*params[:6])

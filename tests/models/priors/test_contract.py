@@ -104,6 +104,8 @@ PENALTIES = {
     "laplace-matrix": Laplace(np.array([[2.0, inf, 0.7], [0.0, 1.0, 3.0], [inf, 0.5, 0.0]])),
     "rows": GroupLaplace(0.8, by="rows"),
     "columns": GroupLaplace([0.5, inf, 2.0], by="columns"),
+    "with inputs": Laplace(1.3, beta_B=2.0),
+    "rows, with inputs": GroupLaplace(0.8, by="rows", beta_B=[1.0, 2.0]),
     "off-diagonal": Laplace.off_diagonal(1.3),
     "persistence": Laplace.towards_persistence(1.3),
     "centre": Laplace(
