@@ -3,6 +3,9 @@
 from .basis import canonical_scaling, change_basis, is_stable, spectral_radius, unit_noise
 from .cohort import Cohort
 from .conjugate import weak_priors
+from .disk.cohort import DiskCohort, open_cohort
+from .disk.folder import write_cohort
+from .disk.streamed import Streamed
 from .forecasting import Forecast, forecast
 from .kalman.breakdown import NumericalBreakdown
 from .kalman.likelihood import (
@@ -12,6 +15,7 @@ from .kalman.likelihood import (
     total_log_likelihood,
 )
 from .kalman.prepare import Prepared, prepare
+from .kalman.sharded import Sharded, shard
 from .kalman.smoother import Filtered, Smoothed, kalman_filter, kalman_smoother
 from .kalman.statistics import ExpectedStatistics, fisher_score
 from .kalman.step import Gaussian, Update, predict, update
@@ -35,6 +39,7 @@ from .simulation import Simulation, simulate
 
 __all__ = [
     "Cohort",
+    "DiskCohort",
     "ExpectedStatistics",
     "Filtered",
     "Flat",
@@ -52,9 +57,11 @@ __all__ = [
     "Piece",
     "Prepared",
     "Prior",
+    "Sharded",
     "Simulation",
     "Smoothed",
     "SpikeSlab",
+    "Streamed",
     "Update",
     "VarianceParts",
     "canonical_scaling",
@@ -72,10 +79,12 @@ __all__ = [
     "lds_model",
     "load_params",
     "log_likelihood",
+    "open_cohort",
     "plain_log_likelihood",
     "predict",
     "prepare",
     "save_params",
+    "shard",
     "simulate",
     "spectral_radius",
     "total_log_likelihood",
@@ -84,4 +93,5 @@ __all__ = [
     "variance_parts",
     "weak_priors",
     "with_own_levels",
+    "write_cohort",
 ]

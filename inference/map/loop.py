@@ -36,6 +36,9 @@ _DRIFT = 1e4  # ratio of the scales of states, or of their combinations, at whic
 Tell = Callable[[int, float, float], None]  # called with n more iterations, objective and residual
 
 
+Keep = Callable[[Any, Stop | None], None]  # called with the climb after each round of the loop
+
+
 class Options(NamedTuple):
     """Options of a fit: prior, constraints, kinds of steps, and when to stop."""
 
@@ -71,9 +74,16 @@ class Climb(NamedTuple):
         return self._replace(objective=(*self.objective, *values), steps=steps, **changes)
 
 
-def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> FitResult:
-    """Raise the objective from `start` until the optimality conditions hold; return the result and why it stopped."""
-    now, reason = init(start, problem, options), None
+def climb(
+    begun: Climb, options: Options, tell: Tell, reason: Stop | None = None, keep: Keep | None = None
+) -> FitResult:
+    """Raise the objective until the optimality conditions hold; return the result and why it stopped.
+
+    `begun` is what `init` returns, or a climb that was saved, `reason` why that had stopped; `keep` saves one.
+    """
+    now = begun
+    if reason is not None:
+        return finish(now, options, reason)
     try:
         while reason is None:
             taken = len(now.objective)
@@ -91,6 +101,8 @@ def climb(start: LDSParams, problem: Problem, options: Options, tell: Tell) -> F
             stuck = len(now.objective) == taken and not float(now.point.residual) <= options.tol
             if reason is None and stuck:  # neither EM nor quasi-Newton could take a step
                 reason = Stop.NOT_FINITE
+            if keep is not None and reason is not Stop.INTERRUPTED:
+                keep(now, reason)
     except KeyboardInterrupt:
         reason = Stop.INTERRUPTED
     return finish(now, options, reason)

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Laplace, LDSParams, Penalty, fisher_score
+from ...models import Cohort, DiskCohort, Laplace, LDSParams, Penalty, fisher_score
 from ...models.arguments import whole
 from ...models.priors import as_penalty
 from ..constraints import Constraints
+from ..map.checkpoint import inside
 from ..map.em import fit_map
 from ..map.input_mstep import without_input
 from ..map.program import evaluate, pose
@@ -67,19 +68,25 @@ def effective_states(params: LDSParams) -> np.ndarray:
     return np.flatnonzero(on.any(0) | on.any(1))
 
 
-def scaled_beta(beta: Any, fitted: Cohort, wanted: Cohort) -> Any:
+def scaled_beta(beta: Any, fitted: Cohort | DiskCohort, wanted: Cohort | DiskCohort) -> Any:
     """Return the β that weighs as much in a fit to `wanted` as `beta` does in a fit to `fitted`.
 
     The log-likelihood that a penalty weighs against is a sum over transitions, so β grows with their number: a β that
     is chosen on parts of a cohort shrinks A by the same amount when it is scaled to the whole. (glmnet and
     scikit-learn scale likewise: their penalty is for one observation.)
     """
-    transitions = [int((np.asarray(c.lengths) - 1).sum()) for c in (wanted, fitted)]
-    return beta * transitions[0] / transitions[1]
+    return beta * _transitions(wanted) / _transitions(fitted)
+
+
+def _transitions(cohort: Cohort | DiskCohort) -> int:
+    """Return the number of pairs of consecutive steps."""
+    if isinstance(cohort, DiskCohort):
+        return cohort.n_transitions
+    return int((np.asarray(cohort.lengths) - 1).sum())
 
 
 def regularization_path(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int,
     prior: Penalty | None = None,
     *,
@@ -121,8 +128,9 @@ def regularization_path(
     warm = bool(options.get("priors")) if warm is None else warm
     fits: dict[float, FitResult] = {}
     for beta in tqdm(grid[::-1].tolist(), disable=not progress, desc="path", unit="fit"):
+        own = inside(options, f"beta-{beta!r}")
         fit = fit_map(
-            cohort, n_states, prior.scaled(beta), init=init, warm=warm and bool(fits), **options
+            cohort, n_states, prior.scaled(beta), init=init, warm=warm and bool(fits), **own
         )
         if fit.interrupted:
             break
@@ -133,7 +141,7 @@ def regularization_path(
 
 
 def beta_grid(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int,
     prior: Penalty,
     n_betas: int,
@@ -154,10 +162,11 @@ def beta_grid(
     sparse_B = cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None
     if sparse_B:
         options = _holding_B(options)
-    empty = fit_map(cohort, n_states, zero, **options)
+    empty = fit_map(cohort, n_states, zero, **inside(options, "all-zero"))
     if empty.interrupted:
         return np.zeros(0)
-    largest = _largest(cohort, empty, prior, options.get("weights"), sparse_B)
+    where = options.get("weights"), options.get("mesh")
+    largest = _largest(cohort, empty, prior, *where, sparse_B)
     if not largest > 0:
         raise ValueError(f"A stays at the centre of {prior!r} without any penalty; give betas")
     return largest * np.geomspace(1.0, smallest, n_betas)
@@ -175,11 +184,16 @@ def _holding_B(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _largest(
-    cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any, sparse_B: bool = False
+    cohort: Cohort | DiskCohort,
+    empty: FitResult,
+    prior: Penalty,
+    weights: Any,
+    mesh: Any,
+    sparse_B: bool = False,
 ) -> float:
     """Return the smallest factor of the prior at which A = 0 (and a sparse B = 0) is optimal, given a fit there."""
     params, constraints = empty.params, empty.constraints
-    problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights)
+    problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights, mesh)
     s, core = evaluate(params, problem, constraints).stats, empty.moving
     k = core.n_states
     S10 = without_input(s.S10, params.B, s)[:k, :k]
