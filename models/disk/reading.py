@@ -34,10 +34,12 @@ class Sequences(NamedTuple):
         return found
 
     def take(self, chosen: np.ndarray) -> "Sequences":
-        """Return the sequences `chosen` (a boolean mask)."""
-        rows = np.repeat(chosen, self.lengths)
+        """Return the sequences at the places `chosen`."""
+        lengths = self.lengths[chosen]
+        first = (np.cumsum(self.lengths) - self.lengths)[chosen] - (np.cumsum(lengths) - lengths)
+        rows = np.repeat(first, lengths) + np.arange(lengths.sum())
         starts = None if self.starts is None else self.starts[chosen]
-        return Sequences(self.ids[chosen], self.lengths[chosen], self.values[rows], starts)
+        return Sequences(self.ids[chosen], lengths, self.values[rows], starts)
 
     def cut(self, n: int) -> tuple["Sequences", "Sequences"]:
         """Return the first n sequences, and the others."""

@@ -4,10 +4,7 @@ The sums of an E-step are sums over chunks. All chunks have the same shapes (mod
 compiled program serves them, and no more than a few are in memory at any time.
 """
 
-import queue
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -18,6 +15,7 @@ from ..kalman.routes import count_gaps
 from ..kalman.statistics import ExpectedStatistics
 from ..params import LDSParams
 from .across import Processes
+from .ahead import read_ahead
 from .reading import Sequences, Source, joined
 from .summary import bucket_of, hash_ids
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from .cohort import DiskCohort
 
 _CHUNK = 4096  # sequences
-_READY = 2  # chunks that wait, read and packed
 
 
 class Streamed(NamedTuple):
@@ -150,46 +147,3 @@ def _score(params: LDSParams, chunk: Any, before: Any) -> Any:
 
 def _added(found: Any, before: Any) -> Any:
     return found if before is None else jax.tree.map(lambda a, b: a + b, found, before)
-
-
-class read_ahead:
-    """Run an iterator in a thread of its own, a few items ahead; its errors are raised here."""
-
-    def __init__(self, items: Iterator[Any]) -> None:
-        self.items, self.ready = items, queue.Queue(_READY)
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self._read, daemon=True)
-
-    def __enter__(self) -> Iterator[Any]:
-        self.thread.start()
-        return iter(partial(self._next), _END)
-
-    def __exit__(self, *_: Any) -> None:
-        self.stopped.set()
-        self.thread.join()
-
-    def _next(self) -> Any:
-        item = self.ready.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def _read(self) -> None:
-        try:
-            for item in self.items:
-                self._put(item)
-                if self.stopped.is_set():
-                    return
-            self._put(_END)
-        except BaseException as error:  # noqa: B902
-            self._put(error)
-
-    def _put(self, item: Any) -> None:
-        while not self.stopped.is_set():
-            try:
-                return self.ready.put(item, timeout=0.1)
-            except queue.Full:
-                pass
-
-
-_END = object()

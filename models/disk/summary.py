@@ -14,6 +14,7 @@ from pandas.util import hash_array
 
 from ..cohort import Cohort
 from ..labels import Labels
+from .ahead import read_ahead
 from .factors import Stack
 from .reading import Sequences, Source, joined
 
@@ -41,7 +42,10 @@ class Sample(NamedTuple):
         both = joined([x.sequences for x in parts if x.sequences is not None])
         chosen = np.zeros(len(hashes), bool)
         chosen[np.argsort(hashes, kind="stable")[:size]] = True
-        return Sample(hashes[chosen], place[chosen], both.take(chosen))
+        return Sample(hashes[chosen], place[chosen], both.take(np.flatnonzero(chosen)))
+
+
+_NOTHING = Sample(np.zeros(0, np.uint64), np.zeros((0, 2), int), None)
 
 
 class Moments(NamedTuple):
@@ -70,50 +74,79 @@ class Summary:
         self.steps_seen = np.zeros(BUCKETS, int)  # steps with an observed cell
         self.cells_seen = np.zeros(BUCKETS, int)
         self.most_missing = 0  # cells of one sequence
-        self.moments = Moments(np.zeros(d), np.zeros(d), np.zeros(d))
+        self._moments = Moments(np.zeros(d), np.zeros(d), np.zeros(d))  # but for those of factors
         self.factors: dict[tuple[int, int], Stack] = {}
-        self.sample = Sample(np.zeros(0, np.uint64), np.zeros((0, 2), int), None)
+        self._aside = [_NOTHING]  # samples that are to be joined
+        self._bound = np.uint64(2**64 - 1)  # above which no hash is in the sample
         self.hashes: list[np.ndarray] | None = []  # of all ids, to see that none is there twice
 
     def add(self, found: Sequences, file: int, number: int) -> None:
         """Add sequences of a file, of which `number` came before."""
         hashes = hash_ids(found.ids)
         bucket = bucket_of(hashes)
-        of_row = np.repeat(bucket, found.lengths)
-        seen = ~np.isnan(found.values)
-        whole = bool(seen.all())
-        self.complete &= whole
         for (b, T), n in _counted(bucket, found.lengths):
             self.lengths[b, T] += n
-        per_row = seen.sum(1)
-        self.cells_seen += np.bincount(of_row, per_row, BUCKETS).astype(int)
-        self.steps_seen += np.bincount(of_row, per_row > 0, BUCKETS).astype(int)
-        self.moments = self.moments.joined(_moments(found.values, seen, whole))
-        if not whole:
-            missing = np.add.reduceat(seen.shape[1] - per_row, _firsts(found.lengths))
-            self.most_missing = max(self.most_missing, int(missing.max()))
+        # a sum is the fastest way to see that no cell is missing
+        if np.isfinite(found.values.sum()):
+            steps = np.bincount(bucket, found.lengths, BUCKETS).astype(int)
+            self.steps_seen += steps
+            self.cells_seen += steps * found.values.shape[1]
+            if not (self.complete and self.factored):
+                self._moments = self._moments.joined(_moments(found.values, None))
+        else:
+            self._with_gaps(found, bucket)
         if self.complete and self.factored:
             self._factor(found, bucket)
-        else:
-            self.factors = {}
         self._sample(found, hashes, file, number)
         self._remember([hashes])
+
+    def _with_gaps(self, found: Sequences, bucket: np.ndarray) -> None:
+        """Count what sequences with gaps have."""
+        seen = ~np.isnan(found.values)
+        if np.isinf(found.values).any():
+            raise ValueError("a value is infinite; leave the cell of a missing value empty")
+        of_row, per_row = np.repeat(bucket, found.lengths), seen.sum(1)
+        self.cells_seen += np.bincount(of_row, per_row, BUCKETS).astype(int)
+        self.steps_seen += np.bincount(of_row, per_row > 0, BUCKETS).astype(int)
+        missing = np.add.reduceat(seen.shape[1] - per_row, _firsts(found.lengths))
+        self.most_missing = max(self.most_missing, int(missing.max()))
+        self._without_factors()
+        self.complete &= bool(seen.all())
+        self._moments = self._moments.joined(_moments(found.values, seen))
+
+    def _without_factors(self) -> None:
+        """Keep of the factors the moments of the channels alone."""
+        self._moments, self.factors = self.moments, {}
+
+    @property
+    def moments(self) -> Moments:
+        """The moments of each channel's values: factors have those of complete sequences."""
+        found, d = self._moments, len(self._moments.n)
+        for (_, T), stack in self.factors.items():
+            R = stack.factor()
+            y = R[:, 1:].reshape(len(R), T, d)
+            n = np.full(d, float(stack.n * T))
+            mean = np.einsum("r,rtj->j", R[:, 0], y) / n
+            squares = ((y - R[:, :1, None] * mean) ** 2).sum((0, 1))
+            found = found.joined(Moments(n, mean, squares))
+        return found
 
     def join(self, other: "Summary") -> None:
         """Add what a pass over other sequences has found."""
         self.complete &= other.complete
         self.factored &= other.factored
+        if not (self.complete and self.factored):
+            self._without_factors()
+            other._without_factors()
         for key, n in other.lengths.items():
             self.lengths[key] += n
         self.steps_seen += other.steps_seen
         self.cells_seen += other.cells_seen
         self.most_missing = max(self.most_missing, other.most_missing)
-        self.moments = self.moments.joined(other.moments)
+        self._moments = self._moments.joined(other._moments)
         for key, stack in other.factors.items():
             self.factors.setdefault(key, Stack()).join(stack)
-        if not (self.complete and self.factored):
-            self.factors = {}
-        self.sample = self.sample.joined(other.sample, self.size)
+        self._aside = [self.sample.joined(other.sample, self.size)]
         self._remember(other.hashes)
 
     def check(self, source: Source) -> "Summary":
@@ -137,7 +170,7 @@ class Summary:
         order = np.lexsort(self.sample.place[kept].T[::-1])
         found = self.sample.sequences
         assert found is not None
-        found = found.take(kept)
+        found = found.take(np.flatnonzero(kept))
         each = np.split(found.values, np.cumsum(found.lengths)[:-1])
         ids = found.ids[order].tolist()
         cohort = Cohort.from_sequences(
@@ -168,18 +201,28 @@ class Summary:
                     self.factors.setdefault((b, T), Stack()).add(part)
         d = found.values.shape[1]
         entries = sum(min(self.lengths[key], 1 + key[1] * d) * (1 + key[1] * d) for key in self.factors)  # fmt: skip
-        self.factored = entries <= _FACTORS
+        if entries > _FACTORS:
+            self.factored = False
+            self._without_factors()
 
     def _sample(self, found: Sequences, hashes: np.ndarray, file: int, number: int) -> None:
-        """Put sequences with small hashes into the sample."""
-        small = np.ones(len(hashes), bool)
-        if len(self.sample.hashes) >= self.size:
-            small = hashes < self.sample.hashes.max()
-        if small.any():
-            at = number + np.flatnonzero(small)
-            place = np.column_stack([np.full(len(at), file), at])
-            few = Sample(hashes[small], place, found.take(small))
-            self.sample = self.sample.joined(few, self.size)
+        """Put sequences with small hashes aside, and the smallest of these into the sample when there are many."""
+        small = np.flatnonzero(hashes < self._bound)
+        if len(small):
+            place = np.column_stack([np.full(len(small), file), number + small])
+            self._aside.append(Sample(hashes[small], place, found.take(small)))
+        if sum(len(x.hashes) for x in self._aside) > 2 * self.size:
+            self._bound = self.sample.hashes.max()
+
+    @property
+    def sample(self) -> Sample:
+        """The sample of all sequences so far."""
+        while len(self._aside) > 1:
+            pairs = zip(self._aside[::2], [*self._aside[1::2], _NOTHING], strict=False)
+            self._aside = [one.joined(other, self.size) for one, other in pairs]
+        if len(self._aside[0].hashes) > self.size:
+            self._aside = [self._aside[0].joined(_NOTHING, self.size)]
+        return self._aside[0]
 
     def _remember(self, hashes: Iterable[np.ndarray] | None) -> None:
         if self.hashes is not None and hashes is not None:
@@ -193,9 +236,10 @@ def summarised(source: Source, files: Iterable[int], size: int = SAMPLE) -> Summ
     found = Summary(len(source.labels.channels), size)
     for file in files:
         number = 0
-        for part in source.batches(file):
-            found.add(part, file, number)
-            number += len(part.ids)
+        with read_ahead(source.batches(file)) as parts:
+            for part in parts:
+                found.add(part, file, number)
+                number += len(part.ids)
     return found
 
 
@@ -215,13 +259,16 @@ def _firsts(lengths: np.ndarray) -> np.ndarray:
 
 
 def _counted(bucket: np.ndarray, lengths: np.ndarray) -> Iterable[tuple[tuple[int, int], int]]:
-    pairs, n = np.unique(np.stack([bucket, lengths]), axis=1, return_counts=True)
-    return zip(map(tuple, pairs.T.tolist()), n.tolist(), strict=True)
+    """Yield how many sequences each bucket and length has."""
+    counts = np.bincount(bucket + BUCKETS * lengths)
+    for key in np.flatnonzero(counts).tolist():
+        yield (key % BUCKETS, key // BUCKETS), int(counts[key])
 
 
-def _moments(values: np.ndarray, seen: np.ndarray, whole: bool) -> Moments:
-    n = np.full(values.shape[1], len(values), float) if whole else seen.sum(0).astype(float)
-    y = values if whole else np.where(seen, values, 0.0)
+def _moments(values: np.ndarray, seen: np.ndarray | None) -> Moments:
+    """Return the moments of values, all of them or those seen."""
+    y = values if seen is None else np.where(seen, values, 0.0)
+    n = np.full(y.shape[1], float(len(y))) if seen is None else seen.sum(0).astype(float)
     mean = y.sum(0) / np.maximum(n, 1)
-    gap = y - mean if whole else np.where(seen, y - mean, 0.0)
+    gap = y - mean if seen is None else np.where(seen, y - mean, 0.0)
     return Moments(n, mean, np.einsum("ij,ij->j", gap, gap))

@@ -19,8 +19,8 @@ from sparse_lds.models import (
     write_cohort,
 )
 from sparse_lds.models.disk import folder, reading, streamed, summary
+from sparse_lds.models.disk.ahead import read_ahead
 from sparse_lds.models.disk.factors import Stack
-from sparse_lds.models.disk.streamed import read_ahead
 from sparse_lds.models.kalman import pieces
 from sparse_lds.models.kalman.routes import Route
 
