@@ -126,13 +126,14 @@ def cross_validated(work: Work, candidate: Candidate, betas: Any) -> Part | None
         jobs.append((_scored, (part, candidate, scaled, own, work.judged, work.fold == k)))
     density, error = np.full((2, len(grid), len(work.fold)), np.nan)
     path = None
-    for k, found in enumerate(results(jobs, work.executor), start=-1):
+    for number, found in results(jobs, work.executor):
         if found is None:  # Ctrl-C
             return None
-        if k < 0:
+        if number == 0:
             path = found
         else:
-            density[:, work.fold == k], error[:, work.fold == k] = found
+            held = work.fold == number - 1
+            density[:, held], error[:, held] = found
         work.bar.update()
     assert path is not None
     return Part(candidate, path, density, error)

@@ -5,6 +5,7 @@ An executor is one of `concurrent.futures`, or anything with its `submit`: Dask'
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
 from typing import Any
 
 import jax
@@ -25,10 +26,10 @@ def switches() -> dict[str, Any]:
     return {name: getattr(jax.config, name) for name in SWITCHES}
 
 
-def results(jobs: Sequence[Job], executor: Any = None) -> Iterator[Any]:
-    """Yield the results of jobs in their order; those that are left are cancelled after an error or Ctrl-C."""
+def results(jobs: Sequence[Job], executor: Any = None) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the result of each job when it is done; after an error or Ctrl-C the rest are cancelled."""
     if executor is None:
-        yield from (function(*arguments) for function, arguments in jobs)
+        yield from ((i, function(*arguments)) for i, (function, arguments) in enumerate(jobs))
         return
     if not callable(getattr(executor, "submit", None)):
         raise TypeError(
@@ -36,10 +37,13 @@ def results(jobs: Sequence[Job], executor: Any = None) -> Iterator[Any]:
             "client.get_executor()"
         )
     settings = switches()
-    futures = [executor.submit(with_switches, settings, f, *arguments) for f, arguments in jobs]
+    futures = {
+        executor.submit(with_switches, settings, function, *arguments): i
+        for i, (function, arguments) in enumerate(jobs)
+    }
     try:
-        for future in futures:
-            yield future.result()
+        for future in as_completed(futures):
+            yield futures[future], future.result()
     finally:
         for future in futures:
             future.cancel()

@@ -66,7 +66,7 @@ class DiskCohort:
     @cached_property
     def sample(self) -> Cohort:
         """Up to 4096 sequences (all, if there are no more), as good as drawn at random: a cohort in memory."""
-        found = self.summary.sampled(self.labels, self.left_out)
+        found = self.summary.sampled(self.labels, self.left_out, self.source.zone)
         return found.standardize(self.labels.shift, self.labels.scale)
 
     @property
@@ -247,9 +247,9 @@ def open_cohort(
             raise ValueError(f"channels has {absent[0]!r}; the folder has {', '.join(labels.channels)}")  # fmt: skip
         few = make_labels((), channels, len(channels), step=labels.step)
         labels = replace(few, time_unit=labels.time_unit)
-    source = Source(
-        Path(path), labels, data.schema, files, where, long, START in names and long is None
-    )
+    started = START in names and long is None
+    zone = getattr(data.schema.field(START).type, "tz", None) if started else None
+    source = Source(Path(path), labels, data.schema, files, where, long, started, zone)
     return DiskCohort(source, labels, Pass(source, sample, Processes()))
 
 

@@ -66,7 +66,7 @@ def write_part(cohort: Cohort, file: Path) -> None:
         STEP: np.nonzero(inside)[1].astype(np.int32),
     }
     if cohort.labels.starts is not None:
-        columns[START] = pd.Series(cohort.labels.starts).repeat(lengths.tolist()).to_numpy()
+        columns[START] = pd.Series(cohort.labels.starts).repeat(lengths.tolist())
     if set(columns) & set(cohort.channels):
         raise ValueError(f"a channel is named {ID!r}, {STEP!r} or {START!r}; give it another name")
     columns |= {name: values[:, j] for j, name in enumerate(cohort.channels)}

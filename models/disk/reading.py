@@ -83,6 +83,7 @@ class Source:
     where: Any = None  # rows to read, an expression of pyarrow
     long: Long | None = None  # None: binned
     has_starts: bool = False
+    zone: Any = None  # of the starts
 
     def batches(self, file: int) -> Iterator[Sequences]:
         """Yield the sequences of a file, whole ones, a batch at a time; an error names the file."""

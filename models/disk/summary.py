@@ -164,8 +164,8 @@ class Summary:
         self.hashes = None
         return self
 
-    def sampled(self, labels: Labels, left_out: tuple[int, ...] = ()) -> Cohort:
-        """Return the sample as a cohort in the user's units, without the buckets left out."""
+    def sampled(self, labels: Labels, left_out: tuple[int, ...] = (), zone: Any = None) -> Cohort:
+        """Return the sample as a cohort in the user's units, without the buckets left out; times are of a zone."""
         kept = ~np.isin(bucket_of(self.sample.hashes), left_out)
         order = np.lexsort(self.sample.place[kept].T[::-1])
         found = self.sample.sequences
@@ -176,7 +176,7 @@ class Summary:
         cohort = Cohort.from_sequences(
             [each[i] for i in order], ids=ids, channels=list(labels.channels)
         )
-        starts = None if found.starts is None else tuple(pd.Series(found.starts[order]))
+        starts = None if found.starts is None else _times(found.starts[order], zone)
         more: dict[str, Any] = {
             "starts": starts,
             "step": labels.step,
@@ -241,6 +241,12 @@ def summarised(source: Source, files: Iterable[int], size: int = SAMPLE) -> Summ
                 found.add(part, file, number)
                 number += len(part.ids)
     return found
+
+
+def _times(starts: np.ndarray, zone: Any) -> tuple:
+    """Return times as numbers or pandas' timestamps, those of a zone in it."""
+    found: Any = pd.Series(starts)
+    return tuple(found if zone is None else found.dt.tz_localize("UTC").dt.tz_convert(zone))
 
 
 def hash_ids(ids: np.ndarray) -> np.ndarray:
