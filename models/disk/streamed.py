@@ -82,11 +82,12 @@ class Streamed(NamedTuple):
                 if devices[at] is not None:
                     chunk = jax.device_put(chunk, devices[at])
                 before = totals[at]
-                totals[at] = of_chunk(on[at], chunk, before)
+                found = of_chunk(on[at], chunk)
+                totals[at] = found if before is None else _add(before, found)
                 jax.block_until_ready(before)  # no more than two chunks a device are under way
         host = [jax.tree.map(np.asarray, x) for x in totals if x is not None]
         if not host:  # a process without a file
-            zero = jax.eval_shape(of_chunk, params, self._packed([])[0], None)
+            zero = jax.eval_shape(of_chunk, params, self._packed([])[0])
             host = [jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), zero)]
         return self.processes.summed(jax.tree.map(lambda *x: sum(x), *host))
 
@@ -130,20 +131,7 @@ class Streamed(NamedTuple):
         return chunks
 
 
-@jax.jit
-def _statistics(params: LDSParams, chunk: Any, before: Any) -> Any:
-    return _added(chunk.expected_statistics(params), before)
-
-
-@jax.jit
-def _log_likelihood(params: LDSParams, chunk: Any, before: Any) -> Any:
-    return _added(chunk.log_likelihood(params), before)
-
-
-@jax.jit
-def _score(params: LDSParams, chunk: Any, before: Any) -> Any:
-    return _added(chunk.score(params), before)
-
-
-def _added(found: Any, before: Any) -> Any:
-    return found if before is None else jax.tree.map(lambda a, b: a + b, found, before)
+_statistics = jax.jit(lambda params, chunk: chunk.expected_statistics(params))
+_log_likelihood = jax.jit(lambda params, chunk: chunk.log_likelihood(params))
+_score = jax.jit(lambda params, chunk: chunk.score(params))
+_add = jax.jit(lambda one, other: jax.tree.map(lambda a, b: a + b, one, other))

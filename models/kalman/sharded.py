@@ -1,7 +1,7 @@
 """A cohort cut into shards, one a device of a mesh: each sums over its own sequences, and one all-reduce adds the sums.
 
-Parameters are the same on all devices. What is exchanged in an E-step are the sums that EM needs, some 6 l² + d²
-numbers, whatever the number of sequences.
+Parameters are the same on all devices. What is exchanged in an E-step are the sums that EM needs, which are
+5 l² + l d + d² + l + 4 numbers, whatever the number of sequences.
 """
 
 from collections.abc import Callable

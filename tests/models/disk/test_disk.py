@@ -120,23 +120,35 @@ def test_buckets_left_out_do_not_count(tmp_path, close, gaps):
         close(f"disk-fold {name}", getattr(got, name), getattr(wanted, name), 1e-11)
 
 
-def test_factors_have_the_second_moments_of_the_rows(close):
+@pytest.mark.parametrize("kind", ["far from zero", "singular", "growing"])
+def test_factors_have_the_second_moments_of_the_rows(close, kind):
+    """What a QR keeps and a sum of squares loses: the covariance beside a mean ten thousand times as large."""
     rng = np.random.default_rng(0)
-    parts = [1e4 + rng.normal(size=(n, 12)) for n in (3, 5000, 40, 1)]
+    parts = [rng.normal(size=(n, 12)) for n in (3, 5000, 40, 1, 700, 3000)]
+    if kind == "far from zero":
+        parts = [1e4 + part for part in parts]
+    elif (
+        kind == "singular"
+    ):  # as of interpolated values, and of a channel that is constant at first
+        for i, part in enumerate(parts):
+            part[:, 5] = (part[:, 4] + part[:, 6]) / 2
+            part[:, 7] = 3.0 if i < 4 else part[:, 7]
+    else:  # each part a hundred times the one before
+        parts = [100.0**i * part for i, part in enumerate(parts)]
     stack, other = Stack(), Stack()
-    for part in parts[:2]:
-        stack.add(part)
-    for part in parts[2:]:
-        other.add(part)
+    for i, part in enumerate(parts):
+        into = stack if i < 4 else other
+        for some in np.array_split(part, 1 + len(part) // 300):
+            into.add(some)
     stack.join(other)
     R = stack.factor()
     rows = np.concatenate(parts)
     assert R.shape == (13, 13) and stack.n == len(rows)
-    # what a QR keeps and a sum of squares loses: the covariance beside a mean ten thousand times as large
-    centred = R[1:, 1:]
-    gap = rows - rows.mean(0)
+    unit, y = R[:, 0], R[:, 1:]
+    close("factor count", unit @ unit, len(rows), 1e-12)
+    close("factor mean", unit @ y / len(rows), rows.mean(0), 1e-12)
+    gap, centred = rows - rows.mean(0), y - np.outer(unit, unit @ y) / len(rows)
     close("factor covariance", centred.T @ centred, gap.T @ gap, 1e-9)
-    close("factor mean", R[0, 1:] / R[0, 0], rows.mean(0), 1e-13)
 
 
 def test_too_many_factors_are_streamed(tmp_path, monkeypatch, close):
