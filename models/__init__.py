@@ -5,7 +5,6 @@ from .cohort import Cohort
 from .conjugate import weak_priors
 from .disk.cohort import DiskCohort, open_cohort
 from .disk.folder import write_cohort
-from .disk.streamed import Streamed
 from .forecasting import Forecast, forecast
 from .kalman.breakdown import NumericalBreakdown
 from .kalman.likelihood import (
@@ -15,7 +14,6 @@ from .kalman.likelihood import (
     total_log_likelihood,
 )
 from .kalman.prepare import Prepared, prepare
-from .kalman.sharded import Sharded, shard
 from .kalman.smoother import Filtered, Smoothed, kalman_filter, kalman_smoother
 from .kalman.statistics import ExpectedStatistics, fisher_score
 from .kalman.step import Gaussian, Update, predict, update
@@ -57,11 +55,9 @@ __all__ = [
     "Piece",
     "Prepared",
     "Prior",
-    "Sharded",
     "Simulation",
     "Smoothed",
     "SpikeSlab",
-    "Streamed",
     "Update",
     "VarianceParts",
     "canonical_scaling",
@@ -84,7 +80,6 @@ __all__ = [
     "predict",
     "prepare",
     "save_params",
-    "shard",
     "simulate",
     "spectral_radius",
     "total_log_likelihood",

@@ -16,12 +16,12 @@ from ...models import (
     Laplace,
     LDSParams,
     Penalty,
-    Sharded,
-    Streamed,
     check_params,
 )
 from ...models.arguments import whole
 from ...models.conjugate import to_dict
+from ...models.disk.streamed import Streamed
+from ...models.kalman.sharded import Sharded
 from ...models.params import with_inputs
 from ...models.priors import as_penalty
 from ..constraints import Constraints

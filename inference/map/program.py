@@ -20,12 +20,11 @@ from ...models import (
     LDSParams,
     Penalty,
     Prepared,
-    Sharded,
-    Streamed,
     prepare,
-    shard,
 )
 from ...models.conjugate import Conjugate, as_conjugate
+from ...models.disk.streamed import Streamed
+from ...models.kalman.sharded import Sharded, shard
 from ...models.kalman.statistics import InputStatistics
 from ..constraints import Constraints
 from .mstep import Floors, floors_below, m_step, stationarity

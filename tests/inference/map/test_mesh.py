@@ -18,9 +18,10 @@ import pytest
 from jax.sharding import Mesh
 
 from sparse_lds.inference import fit_map
-from sparse_lds.models import Cohort, Laplace, expected_statistics, open_cohort, shard, write_cohort
+from sparse_lds.models import Cohort, Laplace, expected_statistics, open_cohort, write_cohort
 from sparse_lds.models.kalman import pieces
 from sparse_lds.models.kalman.routes import Route
+from sparse_lds.models.kalman.sharded import shard
 
 WORKER = Path(__file__).with_name("mesh_worker.py")
 FIFTY = {"accelerate": False, "max_iter": 50, "tol": 0.0}
