@@ -21,9 +21,9 @@ def bin(
     *,
     options: DataOptions,
 ) -> None:
-    """Bin lab files of any size into a cohort on disk, with little memory.
+    """Bin lab files that are larger than memory, for Python.
 
-    Python fits it: fit_map(open_cohort("cohort").standardize(), …)
+    The cohort is a folder, which fits take: fit_map(open_cohort("cohort").standardize(), …)
 
     Example: sparse-lds bin labs/ --out cohort
     """
