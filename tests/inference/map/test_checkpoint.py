@@ -2,11 +2,13 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from sparse_lds.inference import fit_map, regularization_path, select
 from sparse_lds.inference.map import checkpoint
+from sparse_lds.inference.map.checkpoint import Checkpoint
 from sparse_lds.models import Cohort, Laplace
 
 
@@ -66,6 +68,34 @@ def test_a_resumed_fit_has_the_same_bits(tmp_path, monkeypatch, options, files):
         assert json.loads(str(found["plain"]))["stop"] is None
     same(fit_map(cohort, 2, prior, **options, **saved), whole)
     same(fit_map(cohort, 2, prior, **options, **saved), whole)  # a fit that is done
+
+
+def test_all_of_a_climb_is_saved(tmp_path, monkeypatch):
+    kept, loaded = [], []
+    keep, load = Checkpoint.keep, Checkpoint.load
+
+    def watched_keep(self, climb, stop, restarts):
+        kept.append(climb)
+        keep(self, climb, stop, restarts)
+
+    def watched_load(self, *arguments):
+        loaded.append(load(self, *arguments))
+        return loaded[-1]
+
+    monkeypatch.setattr(Checkpoint, "keep", watched_keep)
+    monkeypatch.setattr(Checkpoint, "load", watched_load)
+    options = {"tol": 0.0, "Q": "identity", "checkpoint": tmp_path / "fit"}
+    fit_map(made(), 2, Laplace(3.0), max_iter=200, **options)
+    last = len(kept) - 1
+    fit_map(made(), 2, Laplace(3.0), max_iter=210, **options)
+    saved, found = kept[last], loaded[1].climb
+    assert saved.signs is not None
+    np.testing.assert_array_equal(found.signs, saved.signs)
+    for name in ("objective", "steps", "next_em", "tried", "broken"):
+        assert getattr(found, name) == getattr(saved, name), name
+    both = [jax.tree.leaves((x.point, x.problem)) for x in (found, saved)]
+    for one, other in zip(*both, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_more_iterations_go_on_from_the_last(tmp_path):
