@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 
 from ..inference import effective_states, fit_em, fit_map, regularization_path, scaled_beta
 from ..inference.selection.cross_validation import bic
+from ..inference.selection.jobs import Job, results, switches
 from ..models import Cohort, Laplace
 from ..models.files import fingerprint, read_json, run_folder, write_whole
 from .protocol import Errors, channel_mean, evaluate, last_value, lds_forecaster, var1_forecaster
@@ -67,8 +68,13 @@ def run_cells(
     *,
     workers: int = 2,
     progress: bool = False,
+    executor: Any = None,
 ) -> tuple[dict[Cell, dict[str, Any]], Plan]:
-    """Run all cells in `workers` processes, but for those that `folder` has already; return all, and the plan used."""
+    """Run all cells in `workers` processes, but for those that `folder` has already; return all, and the plan used.
+
+    With an `executor` (of concurrent.futures, or Dask's `client.get_executor()`) its workers compute the cells, and
+    need not see the folder: files are written here.
+    """
     plan = _checked(cohort, plan)
     data = fingerprint(cohort)
     folder = run_folder(folder, {"data": data, **plan._asdict()})
@@ -82,7 +88,12 @@ def run_cells(
         desc="table 1",
         unit="cell",
     )
-    if workers <= 1:
+    if executor is not None:
+        jobs: list[Job] = [(_computed, (cohort, plan, cell)) for cell in todo]
+        for number, found in results(jobs, executor):
+            _save(found, todo[number], str(folder))
+            bar.update()
+    elif workers <= 1:
         for cell in todo:
             _run_cell(cohort, plan, cell, str(folder))
             bar.update()
@@ -122,12 +133,11 @@ def _run_in_processes(
     cohort: Cohort, plan: Plan, todo: list[Cell], folder: str, workers: int, bar: Any
 ) -> None:
     """Compute the cells in processes of their own, and end all of these after an error or Ctrl-C."""
-    switches = {name: getattr(jax.config, name) for name in _SWITCHES}
     context = multiprocessing.get_context("spawn")
     with (
         _one_thread_each(),
         ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_start, initargs=(switches,)
+            workers, mp_context=context, initializer=_start, initargs=(switches(),)
         ) as pool,
     ):
         jobs = [pool.submit(_run_cell, cohort, plan, cell, folder) for cell in todo]
@@ -147,15 +157,6 @@ def _run_in_processes(
             raise
 
 
-# settings of JAX that a worker takes over from the parent process
-_SWITCHES = (
-    "jax_enable_x64",
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
-
-
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
     """Limit processes that are started inside to one thread of BLAS: with more, fits took four times as long."""
@@ -172,9 +173,9 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start(switches: dict[str, Any]) -> None:
+def _start(settings: dict[str, Any]) -> None:
     """Set up a worker process."""
-    for name, value in switches.items():
+    for name, value in settings.items():
         jax.config.update(name, value)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the workers
@@ -212,6 +213,16 @@ def split(cohort: Cohort, plan: Plan, size: int) -> tuple[Cohort, Cohort]:
 
 def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
     """Compute a cell, and write its file."""
+    _save(_computed(cohort, plan, cell), cell, folder)
+
+
+def _save(found: dict[str, Any], cell: Cell, folder: str) -> None:
+    """Write the file of a cell."""
+    write_whole(Path(folder) / "cells" / f"{cell.name}.json", json.dumps(found))
+
+
+def _computed(cohort: Cohort, plan: Plan, cell: Cell) -> dict[str, Any]:
+    """Return what the file of a cell holds."""
     start = time.perf_counter()
     train, test = split(cohort, plan, cell.size)
     found: dict[str, Any] = {"channels": list(cohort.channels)}
@@ -251,9 +262,9 @@ def _run_cell(cohort: Cohort, plan: Plan, cell: Cell, folder: str) -> None:
     )
     found |= {k: np.asarray(v).tolist() for k, v in errors._asdict().items()}
     found["seconds"] = time.perf_counter() - start
-    write_whole(Path(folder) / "cells" / f"{cell.name}.json", json.dumps(found))
     # compiled programs use memory maps, of which a process may have 65,530: forty cells had used them up
     jax.clear_caches()
+    return found
 
 
 def choose_beta(train: Cohort, n_states: int, plan: Plan) -> float:

@@ -144,7 +144,7 @@ def _yes(holds: Any) -> str:
 def run_table1(
     cohort: Cohort, folder: str | Path, plan: Plan | None = None, **options: Any
 ) -> Table1:
-    """Run the cells of a plan (the paper's by default). Takes the options of `run_cells`: workers, progress."""
+    """Run the cells of a plan, by default the paper's. Takes options of `run_cells`: workers, executor, progress."""
     return Table1(*run_cells(cohort, folder, Plan() if plan is None else plan, **options))
 
 

@@ -7,6 +7,7 @@ from .map.em import fit_em, fit_map, relaxed_fit
 from .map.starting_values import initial_params
 from .posterior.diagnostics import Verdict, diagnose
 from .posterior.forecast import posterior_forecast
+from .posterior.merging import merge_posteriors
 from .posterior.sample import sample_posterior
 from .proximal import beta_max
 from .result import FitResult, Stop
@@ -37,6 +38,7 @@ __all__ = [
     "identifiability_report",
     "initial_params",
     "level_candidates",
+    "merge_posteriors",
     "posterior_forecast",
     "regularization_path",
     "relaxed_fit",

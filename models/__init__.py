@@ -3,6 +3,8 @@
 from .basis import canonical_scaling, change_basis, is_stable, spectral_radius, unit_noise
 from .cohort import Cohort
 from .conjugate import weak_priors
+from .disk.cohort import DiskCohort, open_cohort
+from .disk.folder import write_cohort
 from .forecasting import Forecast, forecast
 from .kalman.breakdown import NumericalBreakdown
 from .kalman.likelihood import (
@@ -36,6 +38,7 @@ from .simulation import Simulation, simulate
 
 __all__ = [
     "Cohort",
+    "DiskCohort",
     "ExpectedStatistics",
     "Filtered",
     "Flat",
@@ -74,6 +77,7 @@ __all__ = [
     "lds_model",
     "load_params",
     "log_likelihood",
+    "open_cohort",
     "plain_log_likelihood",
     "predict",
     "prepare",
@@ -86,4 +90,5 @@ __all__ = [
     "variance_parts",
     "weak_priors",
     "with_own_levels",
+    "write_cohort",
 ]

@@ -3,11 +3,11 @@
 import os
 from importlib.metadata import version
 
-from . import commands, commands_of_the_paper
+from . import commands, commands_of_the_paper, commands_on_disk
 from .application import app, progress_in_lines
 from .workspace import set_up
 
-__all__ = ["app", "commands", "commands_of_the_paper", "main"]
+__all__ = ["app", "commands", "commands_of_the_paper", "commands_on_disk", "main"]
 
 
 def main() -> None:

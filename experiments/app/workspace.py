@@ -98,13 +98,18 @@ def load_cohort(data: Path, options: DataOptions):
     """Return the cohort of a file, in its units, and print how much was kept and dropped."""
     from ..labs import read_labs
 
+    labs = read_labs(data, inputs=_names(options.inputs), **reading_options(options))
+    return bin_cohort(labs, options)
+
+
+def reading_options(options: DataOptions) -> dict[str, Any]:
+    """Return the options of `read_labs` besides inputs."""
     wanted: Any = _names(options.tests) or None
     if wanted and all("=" in t for t in wanted):
         wanted = {int(k): v for k, v in (t.split("=", 1) for t in wanted)}
     given = ("kind", "id", "time", "test", "value", "time_unit", "decimal", "thousands")
     same = {name: getattr(options, name) for name in (*given, "any_times")}
-    labs = read_labs(data, tests=wanted, inputs=_names(options.inputs), **same)
-    return bin_cohort(labs, options)
+    return {"tests": wanted, **same}
 
 
 def bin_cohort(labs, options: DataOptions):

@@ -2,6 +2,7 @@
 
 from .binning import Binned, bin_labs
 from .gathering import Labs
+from .on_disk import OnDisk, bin_to_disk
 from .reading import labs_from_frame, read_labs
 
-__all__ = ["Binned", "Labs", "bin_labs", "labs_from_frame", "read_labs"]
+__all__ = ["Binned", "Labs", "OnDisk", "bin_labs", "bin_to_disk", "labs_from_frame", "read_labs"]

@@ -23,6 +23,10 @@ from .spacing import (
 )
 
 
+class TooFewPanels(ValueError):
+    """No patient has enough panels."""
+
+
 class Binned(NamedTuple):
     """A cohort on a regular grid of times, and how it came out of lab results."""
 
@@ -154,7 +158,7 @@ def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int, width: Durat
     if not enough.any():
         dropped = [line.strip() for line in labs.log if line.startswith("  dropped")]
         told = f" (while reading: {'; '.join(dropped)})" if dropped else ""
-        raise ValueError(too_few_panels(n_panels, min_panels, labs.tests, width) + told)
+        raise TooFewPanels(too_few_panels(n_panels, min_panels, labs.tests, width) + told)
     return enough
 
 

@@ -56,6 +56,38 @@ def read_labs(
     `chunk` rows at a time, and only values that are kept stay in memory.
     """
     path = Path(path)
+    named: dict[str, Any] = {"id": id, "time": time, "test": test, "value": value}
+    written: dict[str, Any] = {"time_unit": time_unit, "decimal": decimal, "thousands": thousands}
+    layout, kind, all_text = layout_of(
+        path, kind=kind, tests=tests, any_times=any_times, inputs=inputs, **named, **written
+    )
+    for frame in read_chunks(path, layout.columns, chunk, layout.text, all_text=all_text):
+        layout.add(frame)
+    labs = layout.gatherer.finish(path.name, kind)
+    mark = separator(path)
+    return labs if mark == "," else labs._replace(log=(*labs.log, f"  columns end at {mark!r}"))
+
+
+def layout_of(
+    path: Path,
+    *,
+    kind: str = "auto",
+    id: str = "id",
+    time: str = "time",
+    test: str = "test",
+    value: str = "value",
+    tests: Tests = None,
+    time_unit: str = "h",
+    decimal: str = ".",
+    thousands: str = "",
+    any_times: bool = False,
+    inputs: Sequence[str] = (),
+    wrapped: Callable[[Any, Any], LabGatherer] | None = None,
+) -> tuple["_Layout", str, bool]:
+    """Return how a file is read (see `read_labs`), of which kind it is, and whether all its columns are read as text.
+
+    `wrapped(make, tests)` may return a gatherer that is there already, for another file of the same layout.
+    """
     if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     if kind not in ("auto", "long", "wide", "mimic"):
@@ -64,7 +96,9 @@ def read_labs(
     marks = Marks(decimal, thousands).check()
     columns = column_names(path)
     tests = _and_inputs(tests, inputs)
-    gatherer = partial(LabGatherer, unit=unit, marks=marks, any_times=any_times, inputs=inputs)
+    gatherer: Any = partial(LabGatherer, unit=unit, marks=marks, any_times=any_times, inputs=inputs)
+    if wrapped is not None:
+        gatherer = partial(wrapped, gatherer)
     if kind == "auto":
         kind = _kind_of_table(columns, test, value)
     _check_used(kind, columns, id=id, time=time, test=test, value=value)
@@ -74,12 +108,8 @@ def read_labs(
         layout = _long_layout(path.name, columns, (id, time, test, value), tests, gatherer)
     else:
         layout = _wide_layout(path.name, columns, (id, time), tests, gatherer)
-    all_text = marks != Marks()  # pandas would read 1.234 as a number where it means 1234
-    for frame in read_chunks(path, layout.columns, chunk, layout.text, all_text=all_text):
-        layout.add(frame)
-    labs = layout.gatherer.finish(path.name, kind)
-    mark = separator(path)
-    return labs if mark == "," else labs._replace(log=(*labs.log, f"  columns end at {mark!r}"))
+    # pandas would read 1.234 as a number where it means 1234
+    return layout, kind, marks != Marks()
 
 
 def labs_from_frame(

@@ -9,7 +9,7 @@ from ...models import Cohort, Penalty
 from ..result import FitResult
 from .checks import warnings_of, warnings_of_input
 from .em import weighted, with_prior_of_B
-from .loop import Options, climb
+from .loop import Options, climb, init
 from .program import pose
 
 # options of `fit_map` under which a fit may begin at another one without being asked for anything else
@@ -41,8 +41,10 @@ def fits_along(
             priors = with_prior_of_B(others, prior, first.params, constraints, cohort.intercept)
             problem = pose(cohort, prior, first.params, constraints, priors, w)
         problem = problem._replace(prior=prior.expanded(k, dtype))
-        options = Options(prior, priors, constraints, True, max_iter, tol, True, cohort.channels)
-        fit, curvature = climb(before.params, problem, options, _silent, curvature)
+        asked = True, max_iter, tol, True
+        options = Options(prior, priors, constraints, *asked, cohort.channels, along=True)
+        begun = init(before.params, problem, options)._replace(curvature=curvature)
+        fit, curvature = climb(begun, options, _silent)
         before = fit._replace(warnings=(*noticed, *warnings_of(fit, counted), *fit.warnings))
         yield before
         if before.interrupted:

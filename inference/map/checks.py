@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models import Cohort, LDSParams
+from ...models import Cohort, DiskCohort, LDSParams
 from ...models.arguments import whole
 from ...models.inputs import INTERCEPT
 from ...models.linalg import least_correlation, sym
@@ -60,7 +60,7 @@ def _check_independent(cohort: Cohort) -> None:
 
 def check_types(cohort: Any, init: Any, tol: Any) -> None:
     """Raise unless the arguments of a fit are of the kinds that it takes."""
-    if not isinstance(cohort, Cohort):
+    if not isinstance(cohort, Cohort | DiskCohort):
         raise TypeError(
             f"cohort is a {type(cohort).__name__}; give a Cohort, such as Cohort.from_array(y) with y (N, T, d)"
         )

@@ -2,28 +2,41 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Flat, Laplace, LDSParams, Penalty, check_params
+from ...models import (
+    Cohort,
+    DiskCohort,
+    Flat,
+    Laplace,
+    LDSParams,
+    Penalty,
+    check_params,
+)
 from ...models.arguments import whole
 from ...models.conjugate import to_dict
+from ...models.disk.streamed import Streamed
+from ...models.kalman.sharded import Sharded
 from ...models.params import with_inputs
 from ...models.priors import as_penalty
 from ..constraints import Constraints
 from ..result import FitResult
+from .checkpoint import Checkpoint, described
 from .checks import check_request, check_types, warnings_of, warnings_of_input
 from .loop import Options, Tell, climb
+from .loop import init as init_climb
 from .paper import fit_paper
 from .program import LONGEST, Problem, pose, run, unevaluated
 from .starting_values import initial_params, regression_on_inputs
 
 
 def fit_map(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int,
     prior: Penalty,
     *,
@@ -42,6 +55,9 @@ def fit_map(
     max_iter: int = 2000,
     tol: float = 1e-4,
     progress: bool = False,
+    mesh: Any = None,
+    checkpoint: Any = None,
+    checkpoint_every: int = 25,
 ) -> FitResult:
     """Maximise log p(y | Ω) + log p(A), plus the log density of other priors if given: MAP-EM for the sparse LDS.
 
@@ -63,9 +79,16 @@ def fit_map(
     - `weights` (N,) say how much each sequence counts: 0 leaves it out, 2 is as if it were there twice.
     - `warm` says that `init` is near the optimum, as the fit of a neighbouring β is: EM is cut short.
     - A fit has converged when the optimality conditions hold to `tol` (relative); `tol=0.0` runs all of `max_iter`.
+    - `mesh`, a `jax.sharding.Mesh`, spreads the sequences over its devices, those of other processes among them
+      (docs/scale.md). A cohort on disk (`open_cohort`) is taken like one in memory.
+    - `checkpoint` is a folder in which the fit is saved every `checkpoint_every` iterations or somewhat more; the same
+      call goes on from there, to the same parameters.
     - `progress` shows a bar. Ctrl-C returns the parameters reached so far.
     """
     check_types(cohort, init, tol)
+    if isinstance(cohort, DiskCohort):
+        cohort = cohort.shared(mesh)
+    given, cohort = cohort, _in_memory(cohort, weights)
     constraints = _constraints(constraints, hold, diagonal, Q).with_intercept_of(cohort)
     whole_cohort, cohort, weights = cohort, *weighted(cohort, weights)
     check_request(cohort, n_states, constraints)
@@ -81,25 +104,57 @@ def fit_map(
         prior.piece(A, np.zeros_like(A))  # a prior without it raises now, and not after some EM
     priors = _priors(priors, cohort, n_states, constraints, init)
     priors = with_prior_of_B(priors, prior, starts[0], constraints, cohort.intercept)
-    problem = pose(whole_cohort, prior, starts[0], constraints, priors, weights)
-    best, restarts = _race(starts, problem, constraints)
+    data = given if isinstance(given, DiskCohort) else whole_cohort
+    problem = pose(data, prior, starts[0], constraints, priors, weights, mesh)
+    asked = accelerate, max_iter, tol, warm
+    options = Options(prior, priors, constraints, *asked, cohort.channels)
     with _bar(max_iter, progress) as tell:
         if variant == "paper":
+            _check_plain(problem, checkpoint)
+            best, restarts = _race(starts, problem, constraints)
             fit = fit_paper(best, problem, prior, constraints, max_iter, tol, tell, cohort.channels)
         else:
-            asked = accelerate, max_iter, tol, warm
-            options = Options(prior, priors, constraints, *asked, cohort.channels)
-            fit, _ = climb(best, problem, options, tell)
+            saved = None
+            if checkpoint is not None:
+                what = described(data, weights, starts, problem, options)
+                every = whole("checkpoint_every", checkpoint_every)
+                saved = Checkpoint(checkpoint, every, what)
+            fit, restarts = _climbed(starts, problem, options, tell, saved)
     noticed = warnings_of_input(cohort, constraints, isinstance(init, LDSParams))
     noticed = (*noticed, *warnings_of(fit, cohort))
     return fit._replace(restarts=restarts, warnings=(*noticed, *fit.warnings))
 
 
-def fit_em(cohort: Cohort, n_states: int, **options: Any) -> FitResult:
+def _climbed(
+    starts: list[LDSParams],
+    problem: Problem,
+    options: Options,
+    tell: Tell,
+    saved: Checkpoint | None,
+) -> tuple[FitResult, np.ndarray]:
+    """Return the fit from the best of its starts, or from where it was saved, and what the starts had reached."""
+    begun = None if saved is None else saved.load(starts[0], problem, options)
+    if begun is not None and saved is not None:
+        keep = partial(saved.keep, restarts=begun.restarts)
+        return climb(begun.climb, options, tell, begun.stop, keep)[0], begun.restarts
+    best, restarts = _race(starts, problem, options.constraints)
+    keep = None if saved is None else partial(saved.keep, restarts=restarts)
+    return climb(init_climb(best, problem, options), options, tell, keep=keep)[0], restarts
+
+
+def _check_plain(problem: Problem, checkpoint: Any) -> None:
+    """Raise if the paper's variant is asked for on data that are not in the memory of one device, or with files."""
+    if isinstance(problem.data, Streamed | Sharded) or checkpoint is not None:
+        raise ValueError(
+            "variant='paper' takes data that fit into the memory of one device, and no checkpoint; give variant='exact'"
+        )
+
+
+def fit_em(cohort: Cohort | DiskCohort, n_states: int, **options: Any) -> FitResult:
     """Maximise log p(y | Ω): EM for the ordinary LDS, which is `fit_map` with a flat prior.
 
     Takes the options of `fit_map`: init, n_restarts, seed, hold, diagonal, Q, constraints, priors, weights, accelerate,
-    max_iter, tol, progress.
+    max_iter, tol, progress, mesh, checkpoint.
     """
     return fit_map(cohort, n_states, Flat(), **options)
 
@@ -127,6 +182,17 @@ def _constraints(given: Constraints | None, hold, diagonal, Q: str) -> Constrain
             "constraints is given, and hold, diagonal or Q besides; give one or the other"
         )
     return given
+
+
+def _in_memory(cohort: Cohort | DiskCohort, weights: Any) -> Cohort:
+    """Return the cohort, or the sample of one on disk: that is where starts, checks and weak priors come from."""
+    if isinstance(cohort, Cohort):
+        return cohort
+    if weights is not None:
+        raise ValueError(
+            "weights are of a cohort in memory; leave sequences of one on disk out by `where`"
+        )
+    return cohort.sample
 
 
 def weighted(

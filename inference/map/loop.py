@@ -37,6 +37,9 @@ _DRIFT = 1e4  # ratio of the scales of states, or of their combinations, at whic
 Tell = Callable[[int, float, float], None]  # called with n more iterations, objective and residual
 
 
+Keep = Callable[[Any, Stop | None], None]  # called with the climb after each round of the loop
+
+
 class Options(NamedTuple):
     """Options of a fit: prior, constraints, kinds of steps, and when to stop."""
 
@@ -48,6 +51,7 @@ class Options(NamedTuple):
     tol: float
     warm: bool = False  # the start is near the optimum
     channels: tuple[str, ...] = ()  # named in warnings
+    along: bool = False  # one of a path: the curvature of its neighbour serves it
 
 
 class Climb(NamedTuple):
@@ -74,17 +78,15 @@ class Climb(NamedTuple):
 
 
 def climb(
-    start: LDSParams,
-    problem: Problem,
-    options: Options,
-    tell: Tell,
-    curvature: Curvature | None = None,
+    begun: Climb, options: Options, tell: Tell, reason: Stop | None = None, keep: Keep | None = None
 ) -> tuple[FitResult, Curvature | None]:
-    """Raise the objective from `start` until the optimality conditions hold; return the result, and why it stopped.
+    """Raise the objective until the optimality conditions hold; return the result, and the curvature learned on the way.
 
-    And the curvature that was learned on the way, with which a problem nearby may begin.
+    `begun` is what `init` returns, or a climb that was saved, `reason` why that had stopped; `keep` saves one.
     """
-    now, reason = init(start, problem, options)._replace(curvature=curvature), None
+    now = begun
+    if reason is not None:
+        return finish(now, options, reason), now.curvature
     try:
         while reason is None:
             taken = len(now.objective)
@@ -102,6 +104,8 @@ def climb(
             stuck = len(now.objective) == taken and not float(now.point.residual) <= options.tol
             if reason is None and stuck:  # neither EM nor quasi-Newton could take a step
                 reason = Stop.NOT_FINITE
+            if keep is not None and reason is not Stop.INTERRUPTED:
+                keep(now, reason)
     except KeyboardInterrupt:
         reason = Stop.INTERRUPTED
     return finish(now, options, reason), now.curvature
@@ -198,7 +202,7 @@ def accelerated(now: Climb, options: Options, tell: Tell) -> tuple[Climb, bool]:
         min(_RUN, now.left(options)),
         options.tol,
         lambda objective: tell(1, objective, residual),
-        now.curvature if options.warm else None,
+        now.curvature if options.along else None,
     )
     signs = None
     if found.params is not None:

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...models import Cohort, spectral_radius
+from ...models import Cohort, DiskCohort, spectral_radius
 from ...models.arguments import whole
+from ..map.checkpoint import inside
 from ..result import FitResult
 from .candidates import Candidate
 from .held_out import HeldOut, scores
+from .jobs import Job, results
 from .path import Path, beta_grid, effective_states, regularization_path, scaled_beta
 
 _GROWTH = 2.0  # a model that grows more than this within the longest sequence is taken to explode
@@ -19,10 +21,24 @@ _GROWTH = 2.0  # a model that grows more than this within the longest sequence i
 class Work(NamedTuple):
     """What all structures are judged on, and how."""
 
-    cohort: Cohort
-    fold: np.ndarray
+    cohort: Cohort | DiskCohort
+    fold: np.ndarray  # of each sequence of `judged`
     options: dict[str, Any]
     bar: Any
+    executor: Any = None
+
+    @property
+    def judged(self) -> Cohort:
+        """The sequences that models are judged by: all of them, or the sample of a cohort on disk."""
+        return self.cohort if isinstance(self.cohort, Cohort) else self.cohort.sample
+
+    def training(self, k: int) -> tuple[Cohort | DiskCohort, dict[str, Any]]:
+        """Return the cohort without a fold, and options of a fit to it."""
+        if isinstance(self.cohort, DiskCohort):
+            n_folds = int(self.fold.max()) + 1
+            return self.cohort.without(self.cohort.fold(k, n_folds)), {}
+        held = self.fold == k  # by weights, so that the shapes are those of the whole cohort
+        return self.cohort, {"weights": ~held}
 
 
 class Part(NamedTuple):
@@ -47,8 +63,16 @@ class Part(NamedTuple):
         return Part(self.candidate, path, density, error)
 
 
-def folds_of(cohort: Cohort, n_folds: int | None, seed: int) -> np.ndarray:
-    """Return the fold of each sequence, (N,)."""
+def folds_of(cohort: Cohort | DiskCohort, n_folds: int | None, seed: int) -> np.ndarray:
+    """Return the fold of each sequence, (N,); on disk it goes by a hash of the id, and is that of the sample's."""
+    if isinstance(cohort, DiskCohort):
+        n_folds = 5 if n_folds is None else n_folds
+        fold = np.zeros(len(cohort.sample), int)
+        for k in range(n_folds):
+            fold[np.isin(cohort.sample_buckets, cohort.fold(k, n_folds))] = k
+        if fold.max() < n_folds - 1:
+            raise ValueError(f"the cohort has too few sequences for {n_folds} folds; give fewer")
+        return fold
     N = len(cohort)
     if N < 2:
         raise ValueError(
@@ -74,6 +98,7 @@ def check_folds(cohort: Cohort, fold: np.ndarray) -> None:
 def grid_of(work: Work, candidate: Candidate, n_betas: int) -> np.ndarray:
     """Return the grid of β of a structure."""
     options = {k: v for k, v in work.options.items() if k != "warm"}
+    options = inside(options, candidate.name, "grid")
     return beta_grid(
         work.cohort,
         candidate.n_states,
@@ -86,36 +111,55 @@ def grid_of(work: Work, candidate: Candidate, n_betas: int) -> np.ndarray:
 
 def cross_validated(work: Work, candidate: Candidate, betas: Any) -> Part | None:
     """Return the path of a structure and the scores of held-out sequences; None after Ctrl-C."""
-    cohort, fold = work.cohort, work.fold
     options = {**work.options, "constraints": candidate.constraints}
     options.pop("smallest", None)
     if not len(betas):
         return None
-    path = regularization_path(cohort, candidate.n_states, candidate.prior, betas=betas, **options)
-    if len(path.fits) < len(np.unique(betas)):  # Ctrl-C
-        return None
-    work.bar.update()
-    density, error = np.full((2, len(path.betas), len(cohort)), np.nan)
-    scale = _scale(cohort)
-    if options.get("priors") and candidate.constraints.basis_changes == "none":
-        # one optimum to speak of, near that of all sequences; of several the others would choose
-        options.setdefault("init", path.fits[-1].params)
-    for k in range(fold.max() + 1):
-        held = fold == k
-        part = regularization_path(
-            cohort,
-            candidate.n_states,
-            candidate.prior,
-            betas=scaled_beta(path.betas, cohort, cohort.take(~held)),
-            weights=~held,
-            **options,
-        )
-        if len(part.fits) < len(path.fits):
+    grid = np.unique(np.asarray(betas, float).ravel())[::-1]
+    whole_options = inside(options, candidate.name, "all")
+    jobs: list[Job] = [(_path, (work.cohort, candidate, betas, whole_options))]
+    for k in range(work.fold.max() + 1):
+        part, more = work.training(k)
+        own = inside({**options, **more}, candidate.name, f"without-{k}")
+        kept = work.cohort.take(work.fold != k) if isinstance(work.cohort, Cohort) else part
+        scaled = scaled_beta(grid, work.cohort, kept)
+        jobs.append((_scored, (part, candidate, scaled, own, work.judged, work.fold == k)))
+    density, error = np.full((2, len(grid), len(work.fold)), np.nan)
+    path = None
+    for number, found in results(jobs, work.executor):
+        if found is None:  # Ctrl-C
             return None
-        for i, fit in enumerate(part.fits):
-            density[i, held], error[i, held] = scores(fit.params, cohort, held, scale)
+        if number == 0:
+            path = found
+        else:
+            held = work.fold == number - 1
+            density[:, held], error[:, held] = found
         work.bar.update()
+    assert path is not None
     return Part(candidate, path, density, error)
+
+
+def _path(cohort: Any, candidate: Candidate, betas: Any, options: dict[str, Any]) -> Path | None:
+    """Return the path of a structure; None after Ctrl-C."""
+    path = regularization_path(cohort, candidate.n_states, candidate.prior, betas=betas, **options)
+    return path if len(path.fits) == len(np.unique(betas)) else None
+
+
+def _scored(
+    cohort: Any,
+    candidate: Candidate,
+    betas: np.ndarray,
+    options: dict[str, Any],
+    judged: Cohort,
+    held: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the scores (betas, held) of sequences held out, by a path on the others; None after Ctrl-C."""
+    path = _path(cohort, candidate, betas, options)
+    if path is None:
+        return None
+    scale = _scale(judged)
+    found = [scores(fit.params, judged, held, scale) for fit in path.fits]
+    return np.stack([x for x, _ in found]), np.stack([x for _, x in found])
 
 
 def _scale(cohort: Cohort) -> np.ndarray:
@@ -127,7 +171,7 @@ def _scale(cohort: Cohort) -> np.ndarray:
 
 def joined(parts: list[Part], work: Work) -> tuple[pd.DataFrame, HeldOut]:
     """Return the table and the scores of all structures so far."""
-    cells = np.asarray(work.cohort.mask).sum((1, 2)).astype(float)
+    cells = np.asarray(work.judged.mask).sum((1, 2)).astype(float)
     found = HeldOut(
         np.concatenate([part.density for part in parts]),
         np.concatenate([part.error for part in parts]),
@@ -150,7 +194,7 @@ def joined(parts: list[Part], work: Work) -> tuple[pd.DataFrame, HeldOut]:
     return table.assign(**columns), found
 
 
-def _rows(part: Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
+def _rows(part: Part, cohort: Cohort | DiskCohort) -> Iterator[dict[str, Any]]:
     """Yield what is known of each fit of a path."""
     for beta, fit in zip(part.path.betas, part.path.fits, strict=True):
         of_inputs = {"nonzero_B": int((~fit.zeros_B).sum())} if cohort.n_inputs else {}
@@ -167,12 +211,15 @@ def _rows(part: Part, cohort: Cohort) -> Iterator[dict[str, Any]]:
         }
 
 
-def bic(fit: FitResult, cohort: Cohort) -> float:
+def bic(fit: FitResult, cohort: Cohort | DiskCohort) -> float:
     """Return -2 log-likelihood + log n for each entry of A or a sparse B that is not zero, and each other parameter.
 
     n is the number of steps with an observation: a sequence adds to what is known of A with every step.
     """
-    n = int(np.asarray(cohort.mask).any(2).sum())
+    if isinstance(cohort, DiskCohort):
+        n = cohort.n_observed_steps
+    else:
+        n = int(np.asarray(cohort.mask).any(2).sum())
     free = fit.constraints.n_parameters(fit.params)
     if fit.constraints.free("A"):
         free += int((~fit.zeros).sum())

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Laplace, LDSParams, Penalty, fisher_score
+from ...models import Cohort, DiskCohort, Laplace, LDSParams, Penalty, fisher_score
 from ...models.arguments import whole
 from ...models.priors import as_penalty
 from ..constraints import Constraints
 from ..map.along import KNOWN, fits_along
+from ..map.checkpoint import inside
 from ..map.em import fit_map
 from ..map.input_mstep import without_input
 from ..map.program import evaluate, pose
@@ -69,19 +70,25 @@ def effective_states(params: LDSParams) -> np.ndarray:
     return np.flatnonzero(on.any(0) | on.any(1))
 
 
-def scaled_beta(beta: Any, fitted: Cohort, wanted: Cohort) -> Any:
+def scaled_beta(beta: Any, fitted: Cohort | DiskCohort, wanted: Cohort | DiskCohort) -> Any:
     """Return the β that weighs as much in a fit to `wanted` as `beta` does in a fit to `fitted`.
 
     The log-likelihood that a penalty weighs against is a sum over transitions, so β grows with their number: a β that
     is chosen on parts of a cohort shrinks A by the same amount when it is scaled to the whole. (glmnet and
     scikit-learn scale likewise: their penalty is for one observation.)
     """
-    transitions = [int((np.asarray(c.lengths) - 1).sum()) for c in (wanted, fitted)]
-    return beta * transitions[0] / transitions[1]
+    return beta * _transitions(wanted) / _transitions(fitted)
+
+
+def _transitions(cohort: Cohort | DiskCohort) -> int:
+    """Return the number of pairs of consecutive steps."""
+    if isinstance(cohort, DiskCohort):
+        return cohort.n_transitions
+    return int((np.asarray(cohort.lengths) - 1).sum())
 
 
 def regularization_path(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int,
     prior: Penalty | None = None,
     *,
@@ -134,7 +141,7 @@ def regularization_path(
 
 
 def _upwards(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int,
     prior: Penalty,
     betas: np.ndarray,
@@ -146,20 +153,21 @@ def _upwards(
     priors = [prior.scaled(float(beta)) for beta in betas]
     asked = {name: options[name] for name in ("weights", "max_iter", "tol") if name in options}
     fit = None
+    plain = isinstance(cohort, Cohort) and KNOWN.issuperset(options)
     for i, each in enumerate(priors):
-        if fit is not None and warm and KNOWN.issuperset(options):
-            yield from fits_along(cohort, fit, priors[i:], **asked)
+        if fit is not None and warm and plain:
+            yield from fits_along(cohort, fit, priors[i:], **asked)  # type: ignore[arg-type]
             return
         start = init if fit is None or not warm else fit.params
-        again = warm and fit is not None
-        fit = fit_map(cohort, n_states, each, init=start, warm=again, **options)
+        own = inside(options, f"beta-{float(betas[i])!r}")
+        fit = fit_map(cohort, n_states, each, init=start, warm=warm and fit is not None, **own)
         yield fit
         if fit.interrupted:
             return
 
 
 def beta_grid(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int,
     prior: Penalty,
     n_betas: int,
@@ -181,10 +189,11 @@ def beta_grid(
     if cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None:
         kept, options = _without_inputs(options, cohort)
         there = kept.columns("B", cohort.n_inputs) if kept.free("B") else []
-    empty = fit_map(cohort, n_states, zero, **options)
+    empty = fit_map(cohort, n_states, zero, **inside(options, "all-zero"))
     if empty.interrupted:
         return np.zeros(0)
-    largest = _largest(cohort, empty, prior, options.get("weights"), there)
+    where = options.get("weights"), options.get("mesh")
+    largest = _largest(cohort, empty, prior, *where, there)
     if not largest > 0:
         raise ValueError(f"A stays at the centre of {prior!r} without any penalty; give betas")
     return largest * np.geomspace(1.0, smallest, n_betas)
@@ -207,11 +216,16 @@ def _without_inputs(options: dict[str, Any], cohort: Cohort) -> tuple[Constraint
 
 
 def _largest(
-    cohort: Cohort, empty: FitResult, prior: Penalty, weights: Any, there: list[int]
+    cohort: Cohort | DiskCohort,
+    empty: FitResult,
+    prior: Penalty,
+    weights: Any,
+    mesh: Any,
+    there: list[int],
 ) -> float:
     """Return the smallest factor of the prior at which A = 0 (and B = 0 for the inputs `there`) is optimal."""
     params, constraints = empty.params, empty.constraints
-    problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights)
+    problem = pose(cohort, empty.prior, params, constraints, empty.priors, weights, mesh)
     s, core = evaluate(params, problem, constraints).stats, empty.moving
     k = core.n_states
     S10 = without_input(s.S10, params.B, s)[:k, :k]

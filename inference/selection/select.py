@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...models import Cohort, Penalty
+from ...models import Cohort, DiskCohort, Penalty
 from ..result import FitResult
 from .candidates import Candidate, given_candidates
 from .cross_validation import Part, Work, check_folds, cross_validated, folds_of, grid_of, joined
@@ -78,7 +78,7 @@ class Selection(NamedTuple):
 
 
 def select(
-    cohort: Cohort,
+    cohort: Cohort | DiskCohort,
     n_states: int | Sequence[int] | None = None,
     prior: Penalty | None = None,
     *,
@@ -89,6 +89,7 @@ def select(
     n_folds: int | None = None,
     seed: int = 0,
     progress: bool = False,
+    executor: Any = None,
     **options: Any,
 ) -> Selection:
     """Cross-validate over sequences, for every structure and every β of a path.
@@ -107,6 +108,11 @@ def select(
     - Several structures are first compared at every third β; the best of them then has all. Where the rule chooses the
       smallest β of a grid, the grid is continued.
 
+    - `executor` runs the paths of a structure, on the whole cohort and without each fold, in workers: one of
+      `concurrent.futures`, or Dask's `client.get_executor()`. The result is the same.
+    - Of a cohort on disk the fold is told by a hash of the id (`seed` has no effect, and there are up to 10 folds);
+      fits are to all sequences but those of the fold, and scores are those of its sample.
+
     Takes the options of `regularization_path`. Ctrl-C returns the result over the structures that are done.
     """
     rule_named(rule)
@@ -118,12 +124,17 @@ def select(
         raise ValueError(
             "candidates is given, and n_states or prior besides; give one or the other"
         )
+    mesh = options.get("mesh")
+    if executor is not None and mesh is not None:
+        raise ValueError("executor and mesh are given: workers have devices of their own; give one")
+    if isinstance(cohort, DiskCohort):
+        cohort = cohort.shared(mesh)
     fold = folds_of(cohort, n_folds, seed)
-    check_folds(cohort, fold)
+    check_folds(cohort if isinstance(cohort, Cohort) else cohort.sample, fold)
     parts: list[Part] = []
     interrupted = False
     with tqdm(disable=not progress, desc="select", unit="path") as bar:
-        work = Work(cohort, fold, options, bar)
+        work = Work(cohort, fold, options, bar, executor)
         bar.reset(len(candidates) * (fold.max() + 2))
         for candidate in candidates:
             grid = grid_of(work, candidate, n_betas) if betas is None else betas

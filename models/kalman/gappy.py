@@ -26,10 +26,10 @@ class Gappy(NamedTuple):
     Padding counts as observed with y = 0, which keeps covariances bounded.
     """
 
-    y: Real[Array, "*b T d N"]  # 0 where missing or padding
-    inside: Real[Array, "*b T N"]  # 1 up to the sequence's length, 0 after
-    observed: Real[Array, "*b T d N"]  # 1 where the cell was seen, and in the padding
-    weights: Real[Array, "*b N"]  # how much each sequence counts in a sum
+    y: Real[Any, "*b T d N"]  # 0 where missing or padding
+    inside: Real[Any, "*b T N"]  # 1 up to the sequence's length, 0 after
+    observed: Real[Any, "*b T d N"]  # 1 where the cell was seen, and in the padding
+    weights: Real[Any, "*b N"]  # how much each sequence counts in a sum
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
         """Return log p(y_n | Ω) of each sequence, (B N,); with rule=False JAX differentiates through the scan."""
