@@ -80,7 +80,7 @@ class Climb(NamedTuple):
 def climb(
     begun: Climb, options: Options, tell: Tell, reason: Stop | None = None, keep: Keep | None = None
 ) -> tuple[FitResult, Curvature | None]:
-    """Raise the objective until the optimality conditions hold; return the result, and the curvature learned on the way.
+    """Raise the objective until the optimality conditions hold; return the result, and the curvature that was learned.
 
     `begun` is what `init` returns, or a climb that was saved, `reason` why that had stopped; `keep` saves one.
     """

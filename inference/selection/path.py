@@ -186,7 +186,8 @@ def beta_grid(
     infinite = np.where(prior.penalised(n_states), np.inf, 0.0)
     zero = Laplace(infinite, center if center.any() else 0.0)
     there: list[int] = []  # inputs that the path is over too
-    if cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None:
+    sparse_B = cohort.n_inputs > 0 and prior.prior_of_B(n_states, cohort.n_inputs) is not None
+    if sparse_B and isinstance(cohort, Cohort):  # one on disk has no inputs
         kept, options = _without_inputs(options, cohort)
         there = kept.columns("B", cohort.n_inputs) if kept.free("B") else []
     empty = fit_map(cohort, n_states, zero, **inside(options, "all-zero"))
@@ -230,7 +231,7 @@ def _largest(
     k = core.n_states
     S10 = without_input(s.S10, params.B, s)[:k, :k]
     found = float(beta_max(core.Q, S10, prior, s.S00[:k, :k], core.A))
-    if there:
+    if there and isinstance(cohort, Cohort):
         pull = np.asarray(fisher_score(params, s).B)[:k]
         pull = np.where(np.isin(np.arange(pull.shape[1]), there), pull, 0.0)
         found = max(found, prior.beta_max_of_B(pull, cohort.intercept))

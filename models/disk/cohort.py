@@ -195,7 +195,8 @@ class DiskCohort:
         y = np.moveaxis(found[:, 1:].reshape(-1, T, d), 0, -1)
         taken = np.arange(len(found)) < len(found) - more
         host: Any = y, np.arange(T)[:, None] < length, found[:, 0], taken, np.array(n_t)
-        return Complete(*(jnp.asarray(x, dtype) for x in host))
+        y, inside, unit, weights, n_t = (jnp.asarray(x, dtype) for x in host)
+        return Complete(y, inside, unit, weights, n_t)
 
 
 def open_cohort(

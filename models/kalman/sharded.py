@@ -82,14 +82,20 @@ def shard(
     return Sharded(jax.tree.map(placed, stacked), mesh)
 
 
-def _of_complete(data: Any, D: int, multiple: int) -> list[Complete]:
+def _of_complete(data: Complete, D: int, multiple: int) -> list[Complete]:
     """Return complete (pseudo-)sequences in D parts; the counts of sequences are dealt out evenly."""
-    host = {k: np.asarray(x) for k, x in data._asdict().items() if x is not None}
-    n_t = host.pop("n_t") / D
-    more = -host["unit"].shape[-1] % (D * multiple)
-    filled = {k: np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)]) for k, x in host.items()}
-    cut = {k: np.split(x, D, axis=-1) for k, x in filled.items()}
-    return [Complete(**{k: x[i] for k, x in cut.items()}, n_t=n_t) for i in range(D)]
+    N = data.unit.shape[-1]
+    N += -N % (D * multiple)
+
+    def cut(x: Any) -> list[Any]:
+        if x is None:
+            return [None] * D
+        x = np.asarray(x)  # inputs are those of the first sequences: the others have 0
+        return np.split(np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, N - x.shape[-1])]), D, axis=-1)
+
+    n_t = np.asarray(data.n_t) / D
+    each = zip(*map(cut, (data.y, data.inside, data.unit, data.weights, data.u)), strict=True)
+    return [Complete(y, inside, unit, weights, n_t, u) for y, inside, unit, weights, u in each]
 
 
 def _with_gaps(
