@@ -82,7 +82,7 @@ def shard(
     return Sharded(jax.tree.map(placed, stacked), mesh)
 
 
-def _of_complete(data: Complete, D: int, multiple: int) -> list[Complete]:
+def _of_complete(data: Any, D: int, multiple: int) -> list[Complete]:
     """Return complete (pseudo-)sequences in D parts; the counts of sequences are dealt out evenly."""
     N = data.unit.shape[-1]
     N += -N % (D * multiple)

@@ -150,7 +150,10 @@ def _with_curvature(
             x, reached = clipped, f(clipped)[0]
             if reached > before:
                 return curvature
-            accept(reached, x)
+            try:
+                accept(reached, x)
+            except StopIteration:  # enough steps, or none that gains
+                return curvature._replace(settled=True)
         elif not found.success:
             return curvature
     return curvature

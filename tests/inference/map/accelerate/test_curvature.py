@@ -44,3 +44,17 @@ def test_a_warm_path_takes_half_of_the_steps_and_ends_as_cold_fits_do(own):
     assert min(gaps) > -1e-5
     steps = [sum(fit.n_iter for fit in fits[:-1]) for fits in (path.fits, cold)]
     assert steps[0] < 0.5 * steps[1]
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 5, 8])
+def test_a_path_may_be_cut_short_at_any_step(max_iter):
+    """Steps that end at a bound and at the limit at once end the fit, not the path."""
+    rng = np.random.default_rng(0)
+    A, I = 0.9 * np.eye(3) + 0.05 * rng.normal(size=(3, 3)), np.eye(3)
+    truth = LDSParams(A, I, 0.1 * I, 0.1 * I, np.zeros(3), I)
+    cohort = simulate(jax.random.key(1), truth, [12] * 10).cohort.standardize()
+    constraints = Constraints.levels(own=True)
+    asked = {"constraints": constraints, "priors": "weak", "max_iter": max_iter}
+    betas = np.geomspace(0.3, 300, 8)
+    path = regularization_path(cohort, 3, Laplace.off_diagonal(1.0), betas=betas, **asked)
+    assert len(path.fits) == 8 and max(fit.n_iter for fit in path.fits) <= max_iter + 1
