@@ -191,10 +191,15 @@ def summary(fit: FitResult, cohort: Cohort, shown: Skill | None) -> str:
 
 
 def variance_table(fit: FitResult, cohort: Cohort) -> pd.DataFrame:
-    """Return how much of each test's variance is between patients, within them, and error of measurement."""
+    """Return how much of each test's variance is between patients, within them, and error of measurement.
+
+    Without levels of their own in the model, "between" is not a finding, and is left out.
+    """
     parts = variance_parts(fit.params, fit.n_states, cohort)
     table = pd.DataFrame(parts._asdict(), index=list(cohort.channels))
     shares = table.div(table.sum(axis=1), axis=0)
+    if not fit.constraints.own_levels:
+        shares = shares.drop(columns="between")
     return shares.rename(columns={"between": "patients' own levels", "within": "what moves"})
 
 

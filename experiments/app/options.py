@@ -20,8 +20,12 @@ class DataOptions(NamedTuple):
     id: Annotated[str, _option("--id", help="column of the patient or admission")] = "id"
     time: Annotated[str, _option("--time", help="column of the time: dates or numbers")] = "time"
     time_unit: Annotated[
-        str, _option(help="what times count that are numbers: s, min, h, d, w, mo or y")
-    ] = "h"
+        str,
+        _option(
+            help="what numbers of time count: s, min, h, d, w, mo or y",
+            show_default="its name, or h",
+        ),
+    ] = ""
     any_times: Annotated[
         bool, _option("--any-times", help="allow times that look wrong: too far apart, or too few")
     ] = False

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ...inference import Comparison, Path
-from .style import BLUE, GREEN, MAP, ORANGE, POSTERIOR, SKY, VERMILION, bare, styled
+from .style import BLUE, GREEN, MAP, ORANGE, POSTERIOR, SKY, VERMILION, bare, logarithmic, styled
 
 _LINES: list[Any] = list(zip((BLUE, ORANGE, GREEN, VERMILION, SKY), "osD^v", strict=True))
 _METHODS: list[Any] = [(ORANGE, "s"), (BLUE, "o"), (GREEN, "D")]
@@ -42,9 +42,8 @@ def plot_path(
         axis.plot(shift, t["map"], "x", color=MAP, ms=4, label="MAP")
         axis.axvline(beta, color="0.5", ls=":", lw=1)
         axis.legend(fontsize=8, frameon=False)
-    axis.set(
-        xscale="log", xlabel="β", ylabel="entries of A", title="Regularisation path of the MAP"
-    )
+    logarithmic(axis)
+    axis.set(xlabel="β", ylabel="entries of A", title="Regularisation path of the MAP")
     return figure
 
 
@@ -78,7 +77,8 @@ def plot_beta(
             here = here[here["candidate"] == candidate]
         axis.axvline(beta, color="0.4", ls=":", lw=1)
         axis.plot(here["beta"], here[column], "o", ms=12, mfc="none", mec="k", mew=1.6)
-        axis.set(xscale="log", xlabel="β", ylabel=label, title=f"{better} is better")
+        logarithmic(axis)
+        axis.set(xlabel="β", ylabel=label, title=f"{better} is better")
         bare(axis)
     by = f" by {rule}" if rule else ""
     axes[0].plot([], [], "o", ms=9, mfc="none", mec="k", label=f"chosen{by}: β = {beta:.3g}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 # Okabe and Ito's palette (2008)
 BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, GREY = (
@@ -39,6 +40,13 @@ def styled(plot: Callable[..., Figure]) -> Callable[..., Figure]:
 def bare(axis: Any) -> None:
     """Take the upper and right frame from an axis."""
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def logarithmic(axis: Any) -> None:
+    """Make the x axis logarithmic, with plain numbers: matplotlib's own labels are formulas, which are switched off."""
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def mark_of(verdict: str) -> str:

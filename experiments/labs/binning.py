@@ -36,6 +36,7 @@ class Binned(NamedTuple):
     log: tuple[str, ...]  # lines that say what was read, kept and dropped, and why
     step: str = ""  # for people, such as "8 hours" or "1 day"
     constants: tuple[str, ...] = ()  # inputs that never change within a patient
+    dropped: int = 0  # ids with too few panels
 
     def __str__(self) -> str:
         return "\n".join(self.log)
@@ -97,7 +98,7 @@ def bin_labs(
         f"bins of {width}: {len(labs.value)} values in {len(bins.at)} bins, "
         f"{int(bins.full.sum())} of them full panels",
         f"{int(enough.sum())} of {len(enough)} ids have at least {min_panels} panels; "
-        f"{int((~enough).sum())} are dropped",
+        f"{int((~enough).sum())} are dropped{_fewer_panels(bins, enough)}",
         f"{_percent(filled)} of the bins from a patient's first value to the last have a value",
         *_log_of_cells(bins, enough, measured, gaps),
         *_log_of_step(bins, enough, measured, width, labs),
@@ -114,7 +115,8 @@ def bin_labs(
     cohort = replace(cohort, labels=labels)
     padded = _padded(measured, cohort.y.shape)
     constants = tuple(name for name, how in fills.items() if how == "constant")
-    return Binned(cohort, padded, width.hours, (*labs.log, *log), str(width), constants)
+    dropped = int((~enough).sum())
+    return Binned(cohort, padded, width.hours, (*labs.log, *log), str(width), constants, dropped)
 
 
 class _Bins(NamedTuple):
@@ -160,6 +162,16 @@ def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int, width: Durat
         told = f" (while reading: {'; '.join(dropped)})" if dropped else ""
         raise TooFewPanels(too_few_panels(n_panels, min_panels, labs.tests, width) + told)
     return enough
+
+
+def _fewer_panels(bins: _Bins, enough: Any) -> str:
+    """Return the advice to ask for fewer panels, where most ids with two or more are dropped; else nothing."""
+    n_panels = np.bincount(bins.patient, bins.full, minlength=len(enough)).astype(int)
+    several = n_panels[n_panels >= 2]
+    if 2 * int(enough.sum()) >= len(several):
+        return ""
+    fewer = int(np.median(several))
+    return f"; --panels {fewer} would keep {int((n_panels >= fewer).sum())}"
 
 
 def _sequence(at: np.ndarray, mean: np.ndarray, gaps: str) -> tuple[int, np.ndarray, np.ndarray]:

@@ -81,6 +81,18 @@ def time_unit(argument: str, given: Any, unit: str | None = None) -> str:
     return _WRITTEN[text]
 
 
+def unit_of_times(given: str, column: str) -> str:
+    """Return what times count that are numbers: as it is given, or as the name of their column says, or hours.
+
+    >>> unit_of_times("", "day"), unit_of_times("", "Years"), unit_of_times("", "t"), unit_of_times("min", "day")
+    ('d', 'y', 'h', 'min')
+    """
+    if given:
+        return time_unit("time_unit", given)
+    name = column.strip().lower()
+    return _WRITTEN.get(name, "h") if len(name) > 3 or name == "day" else "h"
+
+
 def unit_hours(unit: str) -> float:
     """Return the hours of a unit."""
     return _UNITS[unit][0]

@@ -31,7 +31,7 @@ def read_labs(
     test: str = "test",
     value: str = "value",
     tests: Tests = None,
-    time_unit: str = "h",
+    time_unit: str = "",
     decimal: str = ".",
     thousands: str = "",
     any_times: bool = False,
@@ -48,11 +48,11 @@ def read_labs(
       of MCHC, MCH and MCV);
     - auto, the default, tells them apart by their columns.
 
-    `time` is a timestamp, or a number of `time_unit`: hours (h) by default, or s, min, d, w, mo, y, where a year is
-    365.25 days. Times that cannot be right (numbers of more than 200 years, timestamps 150 years apart) are an error,
-    unless `any_times`. `decimal` and `thousands` are the marks of numbers; columns may be separated by , ; | or tabs.
-    `tests` names the tests to keep, in the order of the channels; by default all of them. `inputs` are kept besides,
-    see `bin_labs`. The file is read
+    `time` is a timestamp, or a number of `time_unit`: s, min, h, d, w, mo, y, where a year is 365.25 days; by default
+    what the column's name says (`day`, `weeks`), else hours. Times that cannot be right (numbers of over 200 years,
+    timestamps 150 years apart) are an error, unless `any_times`. `decimal` and `thousands` are the marks of numbers;
+    columns may be separated by , ; | or tabs. `tests` names the tests to keep, in the order of the channels; by default
+    all of them. `inputs` are kept besides, see `bin_labs`. The file is read
     `chunk` rows at a time, and only values that are kept stay in memory.
     """
     path = Path(path)
@@ -77,7 +77,7 @@ def layout_of(
     test: str = "test",
     value: str = "value",
     tests: Tests = None,
-    time_unit: str = "h",
+    time_unit: str = "",
     decimal: str = ".",
     thousands: str = "",
     any_times: bool = False,
@@ -92,7 +92,7 @@ def layout_of(
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     if kind not in ("auto", "long", "wide", "mimic"):
         raise ValueError(f"kind is {kind!r}; it must be 'auto', 'long', 'wide' or 'mimic'")
-    unit = durations.time_unit("time_unit", time_unit)
+    unit = durations.unit_of_times(time_unit, time)
     marks = Marks(decimal, thousands).check()
     columns = column_names(path)
     tests = _and_inputs(tests, inputs)
@@ -119,7 +119,7 @@ def labs_from_frame(
     time="time",
     test="test",
     value="value",
-    time_unit="h",
+    time_unit="",
     any_times: bool = False,
 ) -> Labs:
     """Return the lab results of a table in memory with a row for each value; the arguments name its columns.
@@ -128,7 +128,7 @@ def labs_from_frame(
     """
     check_columns("the table", list(frame.columns))
     _require_columns("the table", list(frame.columns), (id, time, test, value))
-    unit = durations.time_unit("time_unit", time_unit)
+    unit = durations.unit_of_times(time_unit, time)
     gatherer = LabGatherer(None, unit, any_times=any_times)
     gatherer.add_long(frame, id, time, test, value)
     return gatherer.finish("the table", "long")

@@ -13,6 +13,7 @@ from ...skill import Skill
 
 WORDS = {"good": "good", "care": "with care", "bad": "not to be used", "unknown": "not checked"}
 _FEW_PATIENTS, _MOSTLY_EMPTY, _OFF = 20, 0.6, 0.05
+_LAST = "last value"  # the baseline that everybody asks for
 
 
 class Light(NamedTuple):
@@ -37,10 +38,14 @@ def data_light(binned: Binned) -> Light:
         f"{N} patients, {steps} steps of {binned.step or 'one'}, {cohort.n_channels} tests; "
         f"{empty:.0%} of the cells are empty."
     )
+    if binned.dropped:
+        sentence += f" {binned.dropped} more have too few panels, and are left out."
     if N < 2:
         return Light("Data", "bad", sentence + " Of one patient none can be held out.")
     if N < _FEW_PATIENTS:
         return Light("Data", "care", sentence + f" Fewer than {_FEW_PATIENTS} patients are few.")
+    if binned.dropped > N:
+        return Light("Data", "care", sentence + " Those who stay may not be like them.")
     if empty > _MOSTLY_EMPTY:
         return Light("Data", "care", sentence + " Try a longer step.")
     return Light("Data", "good", sentence)
@@ -75,6 +80,10 @@ def forecast_light(skill: Skill | None, coverage: Coverage | None) -> Light:
         return Light("Forecasts", "unknown", "No patient was held out.")
     sentence = str(skill).split("\n")[0]
     row: Any = skill.table.loc[skill.best]
+    if skill.best != _LAST and _LAST in skill.table.index:
+        less: Any = skill.table.loc[_LAST, "skill"]
+        if np.isfinite(less):
+            sentence += f" Its error is {abs(less):.1%} {'below' if less > 0 else 'above'} that of the last value."
     level = "good" if skill.beats_baselines else "bad" if skill.is_worse else "care"
     if coverage is not None and np.isfinite(row["error"]):
         share, se = (float(x[0]) for x in coverage.within(np.array([0.9])))

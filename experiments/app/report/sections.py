@@ -105,6 +105,8 @@ def fit_section(fit: FitResult, binned: Binned, names: list[str]) -> Section:
     frame = pd.DataFrame(shares, index=pd.Index(list(cohort.channels), name="test"))
     frame = frame.div(frame.sum(axis=1), axis=0).map(lambda x: f"{x:.0%}")
     frame.columns = ["patients' own levels", "what moves", "error of measurement (R)"]
+    if not fit.constraints.own_levels:  # not in this model, which is no finding
+        frame = frame.drop(columns="patients' own levels")
     parts.append(table(frame, "Shares of each test's variance"))
     if cohort.labels.logged:
         logged = ", ".join(cohort.labels.logged)

@@ -130,11 +130,13 @@ def test_the_lights_of_data_and_fit(small_cohort):
 
     from sparse_lds.experiments.labs import Binned
 
-    def light(cohort):
-        return data_light(Binned(cohort, np.asarray(cohort.mask), 8.0, (), "8 hours"))
+    def light(cohort, dropped=0):
+        found = Binned(cohort, np.asarray(cohort.mask), 8.0, (), "8 hours", dropped=dropped)
+        return data_light(found)
 
     assert light(small_cohort(30)).level == "good"
     assert light(small_cohort(12)).level == "care"
+    assert light(small_cohort(30), dropped=40).level == "care"
     assert light(small_cohort(30, T=30, gaps=0.9)).level == "care"
     assert light(small_cohort(30).take([0])).level == "bad"
     fit = fit_of(np.eye(2))._replace(reason="converged")

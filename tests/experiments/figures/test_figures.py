@@ -89,6 +89,9 @@ def test_the_choice_of_beta_is_where_it_was_made():
         | {"error_gap_se": 0.1, "density_gap_se": 0.1}
     )
     figure = figures.plot_beta(table, beta=10.0, candidate="b", rule="one_se")
+    figure.canvas.draw()
+    labels = [t.get_text() for t in figure.axes[0].get_xticklabels(which="both")]
+    assert any(labels) and not any("$" in label for label in labels)
     for axis, value in zip(figure.axes, (1, -1), strict=True):
         ring = next(x for x in axis.lines if x.get_markersize() == 12)
         assert (ring.get_xdata(), ring.get_ydata()) == ([10.0], [value])

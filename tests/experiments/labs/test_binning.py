@@ -61,3 +61,27 @@ def test_a_regular_grid_stays_one():
         frame = pd.DataFrame({"id": "a", "time": times, "test": "x", "value": np.arange(40.0)})
         cohort = bin_labs(labs_from_frame(frame)).cohort
         np.testing.assert_array_equal(cohort.sequence(0)[:, 0], np.arange(40.0))
+
+
+def test_times_count_what_their_column_says(frame):
+    """Numbers in a column `day` are days, unless it is said otherwise."""
+    days = frame.rename(columns={"time": "day"}).assign(day=frame["time"] / 24)
+    named = bin_labs(labs_from_frame(days, time="day")).cohort
+    wanted = bin_labs(labs_from_frame(frame)).cohort
+    np.testing.assert_allclose(named.y, wanted.y)
+    assert named.labels.time_unit == "days"
+    hours = labs_from_frame(days, time="day", time_unit="h")
+    assert bin_labs(hours, min_panels=1).cohort.labels.time_unit == "hours"
+
+
+def test_fewer_panels_are_advised_where_most_are_dropped():
+    rows = [
+        (f"p{n}", 8.0 * t, test, float(t))
+        for n in range(9)
+        for t in range(12 if n == 0 else 4)
+        for test in ("a", "b")
+    ]
+    labs = labs_from_frame(pd.DataFrame(rows, columns=["id", "time", "test", "value"]))
+    binned = bin_labs(labs)
+    assert binned.dropped == 8 and "--panels 4 would keep 9" in str(binned)
+    assert "would keep" not in str(bin_labs(labs, min_panels=4))
