@@ -15,7 +15,7 @@ from ...models import Cohort, LDSParams, kalman_filter
 from ...models.kalman.input_means import deviations
 from .forecast_error import errors_of_states
 
-_NEAR = 0.5  # standard errors of a paired difference within which a simpler structure is taken
+_NEAR = 0.25  # standard errors of a paired difference within which a simpler structure is taken
 
 
 class HeldOut(NamedTuple):
@@ -94,7 +94,7 @@ def best_density(table: pd.DataFrame, found: HeldOut) -> int:
 
 
 def best_error(table: pd.DataFrame, found: HeldOut) -> int:
-    """the least held-out error of forecasts, of the first structure within half a standard error of the best"""
+    """the least held-out error of forecasts, of the first structure within a quarter of a standard error of the best"""
     errors = found.errors()
     best = int(np.argmin(errors))
     gap, se = found.error_gaps(best)

@@ -100,9 +100,9 @@ def select(
     - Density is the log predictive density of held-out sequences, for one value; error the mean absolute error of all
       their forecasts (see forecast_error.py), in units of the channels' standard deviations.
     - `rule` says which model `fit` is: "best_density", for prediction, the default; "best_error", for point forecasts,
-      of the first structure within half a standard error of the best; "one_se", the fewest nonzero entries of A (of
-      [A B] with inputs) whose density is within one standard error of the best (all of these of paired differences);
-      "best_bic". The result has the choice of each.
+      of the first structure within a quarter of a standard error of the best; "one_se", the fewest nonzero entries of
+      A (of [A B] with inputs) whose density is within one standard error of the best (all of these of paired
+      differences); "best_bic". The result has the choice of each.
     - `n_folds` is by default the number of sequences up to 10 (leave-one-out), then 5.
     - A β of the table is one for the whole cohort: fits to parts of it take theirs from `scaled_beta`.
     - Several structures are first compared at every third β; the best of them then has all. Where the rule chooses the
