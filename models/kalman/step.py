@@ -55,7 +55,7 @@ def update(
     y (d,), or False in `observed` (d,), is missing; the others are used in full. Works under jit and vmap.
 
     >>> z, _ = update(Gaussian(jnp.zeros(1), jnp.eye(1)), y=[3.0], C=[[1.0]], R=[[0.5]])
-    >>> float(z.mean[0]), round(float(z.cov[0, 0]), 4)
+    >>> round(float(z.mean[0]), 4), round(float(z.cov[0, 0]), 4)
     (2.0, 0.3333)
     """
     m, P = map(jnp.asarray, state)
