@@ -41,7 +41,7 @@ class Curvature(NamedTuple):
         return found[np.ix_(free, free)]
 
 
-def learned(inverse: Any, free: np.ndarray, settled: bool = False) -> Curvature | None:
+def learned(inverse: Any, free: np.ndarray) -> Curvature | None:
     """Return the curvature of a result of scipy: a matrix of the free coordinates, or an operator of all.
 
     None where there is nothing, as after steps that were cut short at once, or where it would be too large.
@@ -52,4 +52,4 @@ def learned(inverse: Any, free: np.ndarray, settled: bool = False) -> Curvature 
         inverse = inverse.todense()[np.ix_(free, free)]
     found = np.zeros((len(free), len(free)))
     found[np.ix_(free, free)] = inverse
-    return Curvature(found, free, settled)
+    return Curvature(found, free)
