@@ -106,7 +106,8 @@ class Source:
         """Yield the sequences of a file with a row for each step."""
         d = len(self.labels.channels)
         more = [START] if self.has_starts else []
-        rest: list[Any] = []  # rows of a sequence that goes on in the next batch
+        rest: list[Any] = []
+        kept = np.empty((0, d))  # rows of a sequence that goes on in the next batch
         for batch in self._tables(fragment, [ID, STEP, *self.labels.channels, *more]):
             if not len(batch):
                 continue
@@ -114,21 +115,23 @@ class Source:
             if rest and code is not ids:  # its numbers are those of another batch
                 rest[1][:] = -1
             rows: list[Any] = [ids, code, batch.column(1).to_numpy(zero_copy_only=False)]
-            values = np.empty((len(batch), d))
-            for j in range(d):
-                values[:, j] = batch.column(2 + j).to_numpy(zero_copy_only=False)
-            rows.append(values)
             if more:
                 rows.append(batch.column(2 + d).to_numpy(zero_copy_only=False))
             if rest:
                 rows = [np.concatenate(pair) for pair in zip(rest, rows, strict=True)]
+            values = np.empty((len(rows[0]), d))  # the largest: written where they are to be
+            before = len(values) - len(batch)
+            values[:before] = kept
+            for j in range(d):
+                values[before:, j] = batch.column(2 + j).to_numpy(zero_copy_only=False)
             new = np.flatnonzero(rows[1][1:] != rows[1][:-1]) + 1  # where a sequence begins
             if len(new):
-                yield _sequences([x[: new[-1]] for x in rows], np.append(0, new[:-1]))
-                rows = [x[new[-1] :] for x in rows]
-            rest = [x.copy() for x in rows]  # not a view, which would keep the batch
+                begin = np.append(0, new[:-1])
+                yield _sequences([x[: new[-1]] for x in rows], values[: new[-1]], begin)
+                rows, values = [x[new[-1] :] for x in rows], values[new[-1] :]
+            rest, kept = [x.copy() for x in rows], values.copy()  # views would keep the batch
         if rest:
-            yield _sequences(rest, np.zeros(1, int))
+            yield _sequences(rest, kept, np.zeros(1, int))
 
     def _long(self, fragment: Any) -> Iterator[Sequences]:
         """Yield the sequences of a file with a row for each value, whose rows of one id stand together."""
@@ -171,14 +174,13 @@ def _ids(column: Any, before: Any) -> tuple[np.ndarray, np.ndarray]:
     return ids, code
 
 
-def _sequences(rows: list[Any], begin: np.ndarray) -> Sequences:
+def _sequences(rows: list[Any], values: np.ndarray, begin: np.ndarray) -> Sequences:
     """Return the sequences that begin at rows `begin`, with steps without a row as missing ones."""
-    ids, _, step, values, *starts = rows
+    ids, _, step, *starts = rows
     end = np.append(begin[1:], len(ids))
-    within = np.ones(len(ids), bool)
-    within[begin] = False
-    ahead = np.diff(step, prepend=0)[within]
-    if (ahead < 1).any() or step[begin].min() < 0:
+    ahead = step[1:] > step[:-1]
+    ahead[begin[1:] - 1] = True  # another sequence
+    if not ahead.all() or step[begin].min() < 0:
         named = f"{ID} {ids[begin[0]]!r}, or one after it"
         raise ValueError(f"steps of a sequence must count up from 0 ({named})")
     lengths = step[end - 1].astype(np.int64) + 1
