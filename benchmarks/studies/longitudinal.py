@@ -121,7 +121,8 @@ def french_fries() -> Cohort:
 def counted(package: str, item: str, columns: list[str], *, id: str, time: str = "year") -> Cohort:
     """Return a table whose times are whole numbers of steps (years, weeks) as a cohort."""
     frame = table(package, item)
-    return panel(frame.assign(**{time: frame[time].astype(int)}), columns, id=id, time=time)
+    # under a name that is no unit: years would be read as such
+    return panel(frame.assign(step=frame[time].astype(int)), columns, id=id, time="step")
 
 
 def gapminder() -> Cohort:
