@@ -34,6 +34,8 @@ def with_own_levels(core: LDSParams, mean: Any, cov: Any) -> LDSParams:
 
 def leading_states(params: LDSParams, k: int) -> LDSParams:
     """Return the part of a model that its first k states make up."""
+    if k == params.n_states:
+        return params
     A, C, Q, R, pi1, V1, B, D = params.eight
     inputs = None if B is None else B[:k], D
     return LDSParams(A[:k, :k], C[:, :k], Q[:k, :k], R, pi1[:k], V1[:k, :k], *inputs)

@@ -75,8 +75,11 @@ class BlockPenalty(Penalty):
 
     def center_of(self, n_states: int) -> np.ndarray:
         """Return the matrix M, (l, l), that the penalty pulls A to; it must be concrete."""
-        with jax.ensure_compile_time_eval():
-            return np.array(self._center(jnp.zeros((n_states, n_states))))
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        if not self._has_center:
+            return np.zeros((n_states, n_states), dtype)
+        M = np.eye(n_states) if isinstance(self.center, str) else np.asarray(self.center)
+        return _fitting(M, n_states).astype(dtype)
 
     def forced(self, n_states: int) -> np.ndarray:
         """Tell which entries of A, (l, l), are forced to the centre; beta must be concrete."""
@@ -225,9 +228,7 @@ class BlockPenalty(Penalty):
         if not self._has_center:
             return jnp.zeros((l, l), A.dtype)
         M = jnp.eye(l) if isinstance(self.center, str) else jnp.asarray(self.center)
-        if M.shape != (l, l):
-            raise ValueError(f"center has shape {M.shape}, which does not fit A, {A.shape}")
-        return M.astype(A.dtype)
+        return _fitting(M, l).astype(A.dtype)
 
     def _from_center(self, A) -> Array:
         A = floating(A)
@@ -287,6 +288,13 @@ class EntryPenalty(BlockPenalty):
             upper=np.where(forced | (bounded & (signs < 0)), M, np.inf),
             evaluate=lambda A: (float((slope * (A - M)).sum()), slope),
         )
+
+
+def _fitting(M: Any, l: int) -> Any:
+    """Return a centre; raise unless it has the shape of an A of l states."""
+    if M.shape != (l, l):
+        raise ValueError(f"center has shape {M.shape}, which does not fit A, ({l}, {l})")
+    return M
 
 
 def _eye(A) -> np.ndarray:
