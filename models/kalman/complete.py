@@ -24,7 +24,9 @@ class Complete(NamedTuple):
     y: Real[Any, "T d N"]
     inside: Real[Any, "T N"]  # 1 up to the sequence's length, 0 after
     unit: Real[Any, " N"]
-    weights: Real[Any, " N"] | None  # how much each sequence counts in a sum; None: once
+    # how much each sequence counts in a sum; None: once. Matrices, for pseudo-sequences in L parts of n: how much each
+    # pair of a part counts in sums of products
+    weights: Real[Any, " N"] | Real[Any, "L n n"] | None
     n_t: Real[Any, " T"]  # how many sequences reach step t, with their weights
     u: Real[Any, "T p M"] | None = (
         None  # inputs of the first M sequences, 0 past the end; the others have none
@@ -33,7 +35,13 @@ class Complete(NamedTuple):
 
     def weighted(self, x: Any) -> Any:
         """Return x (..., N), or of the first sequences alone, with the weight of each sequence."""
-        return x if self.weights is None else x * self.weights[: x.shape[-1]]
+        w = self.weights
+        if w is None:
+            return x
+        if w.ndim == 1:
+            return x * w[: x.shape[-1]]
+        parts = x.reshape(*x.shape[:-1], *w.shape[:2])
+        return jnp.einsum("...pi,pij->...pj", parts, w).reshape(x.shape)
 
     def sequences(self, params: LDSParams, rule: bool = True) -> Array:
         """Return log p(y_n | Ω) of each sequence, (N,); with rule=False JAX differentiates through the scan."""
@@ -42,7 +50,8 @@ class Complete(NamedTuple):
 
     def log_likelihood(self, params: LDSParams) -> Array:
         """Return Σ_n w_n log p(y_n | Ω)."""
-        return total(self, terms(params, self))
+        found = terms(params, self)
+        return -0.5 * (self.weighted(found.squares).sum() + found.constants @ self.n_t)
 
     def score(self, params: LDSParams) -> LDSParams:
         """Return the gradient of `log_likelihood`."""
@@ -72,7 +81,7 @@ def statistics(params: LDSParams, data: Complete, fwd: Forward) -> ExpectedStati
         Szz=sym(Szz),
         Syz=Syz,
         Syy=sums.Syy,
-        log_likelihood=total(data, filter_terms(data, fwd)),
+        log_likelihood=total(data, fwd),
         inputs=None if with_u is None else with_inputs(sums, with_u),
     )
 
@@ -86,14 +95,17 @@ class Terms(NamedTuple):
 
 def filter_terms(data: Complete, fwd: Forward) -> Terms:
     """Return the terms of the log-likelihoods."""
+    return Terms((fwd.e**2).sum((0, 1)), _constants(data, fwd))
+
+
+def total(data: Complete, fwd: Forward) -> Array:
+    """Return Σ_n w_n log p(y_n) from the filter's result."""
+    return -0.5 * (jnp.vdot(data.weighted(fwd.e), fwd.e) + _constants(data, fwd) @ data.n_t)
+
+
+def _constants(data: Complete, fwd: Forward) -> Array:
     T, d, _ = data.y.shape
-    constants = fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
-    return Terms((fwd.e**2).sum((0, 1)), constants)
-
-
-def total(data: Complete, found: Terms) -> Array:
-    """Return Σ_n w_n log p(y_n)."""
-    return -0.5 * (data.weighted(found.squares).sum() + found.constants @ data.n_t)
+    return fwd.logdet.reshape(-1)[:T] + d * jnp.log(2 * jnp.pi)
 
 
 terms = fisher_rule(forward, filter_terms, score)

@@ -1,10 +1,11 @@
 """Sequences with gaps by the route of complete ones: missing cells are filled in by their conditional moments.
 
 All T d cells of a sequence are Gaussian with a mean μ and a precision K that no sequence changes. The complete E-step
-is linear in G = Σ_n w_n (1, y_n)(1, y_n)', so that the E-step of sequences with gaps is the complete one on
-Σ_n w_n E[(1, y_n)(1, y_n)' | observed]: the missing cells m of a sequence have the mean y_m - K_mm⁻¹ (K (y - μ))_m,
-whatever y_m was, and the covariance K_mm⁻¹. The cost is the inverse of a k x k matrix for each sequence, whatever l is.
-Sequences that end early have a K and a G for each length.
+is linear in G = Σ_n w_n x_n x_n' with x_n = (1, y_n), so that the E-step of sequences with gaps is the complete one on
+Σ_n w_n E[x_n x_n' | observed]: the missing cells m of a sequence have the mean y_m - K_mm⁻¹ (K (y - μ))_m, whatever
+y_m was, and the covariance K_mm⁻¹. The filter of unit vectors x gives K, and goes on to the sums, in which G says how
+much each pair of them counts. The cost is the inverse of a k x k matrix for each sequence, whatever l is. Sequences
+that end early have a K and a G for each length.
 """
 
 from typing import Any, NamedTuple
@@ -17,10 +18,10 @@ from jaxtyping import Integer, Real
 from ..linalg import spd_inverse
 from ..params import LDSParams
 from . import shared_passes
-from .complete import Complete, Terms, filter_terms, statistics, total
+from .complete import Complete, statistics, total
 from .derivative import fisher_rule
-from .shared_passes import Forward, Gains, gains
-from .statistics import ExpectedStatistics
+from .shared_passes import Forward
+from .statistics import DataSums, ExpectedStatistics
 
 _LOG_2PI = 1.8378770664093453
 
@@ -56,7 +57,7 @@ class Filled(NamedTuple):
     def expected_statistics(self, params: LDSParams) -> ExpectedStatistics:
         """Return the sums that EM needs."""
         found = _sum_forward(params, self)
-        stats = statistics(params, found.data, found.fwd)
+        stats = statistics(params, found.data, found.law.fwd)
         n_empty = jnp.stack([(group.weights * group.empty).sum() for group in self.groups]).sum()
         return stats._replace(
             n_emissions=stats.n_emissions - n_empty,
@@ -66,133 +67,116 @@ class Filled(NamedTuple):
 
 
 class Law(NamedTuple):
-    """The law of all cells of a sequence, y ~ N(mean, K⁻¹), with a K for each length, 0 past it."""
+    """The law of all cells of a sequence: its log density is constant - ½ x'Hx for x = (1, y), of each length."""
 
-    shared: Gains
-    z: Real[Array, "T l"]  # E[z_t]
-    mean: Real[Array, " cells"]
-    F: Real[Array, "lengths cells cells"]  # takes y - mean to whitened innovations
-    K: Real[Array, "lengths cells cells"]  # F'F
+    units: Complete  # the unit vectors x of each length, cut off at its end
+    fwd: Forward  # their filter
+    E: Real[Array, "lengths cells 1+cells"]  # takes x to whitened innovations
+    H: Real[Array, "lengths 1+cells 1+cells"]  # E'E: (μ'Kμ, -μ'K; -Kμ, K)
 
 
 def joint_law(params: LDSParams, data: Filled) -> Law:
-    """Return the law of the cells: the filter of unit vectors gives F."""
-    A, C = params.A, params.C
+    """Return the law of the cells."""
     L, T = data.inside.shape
-    d = C.shape[0]
-    cells = T * d
-    shared = gains(params, T)
-    eye = jnp.tile(jnp.eye(cells, dtype=A.dtype), L).reshape(T, d, L * cells)
-    inside = jnp.repeat(data.inside.T, cells, axis=1)
-    nothing = jnp.zeros(L * cells, A.dtype)
-    units = shared_passes.forward(
-        params, Complete(eye * inside[:, None], inside, nothing, nothing, jnp.zeros(T)), shared
-    )
-    F = units.e.reshape(-1, L, cells)[:cells].swapaxes(0, 1)
-    _, z = lax.scan(lambda m, _: (A @ m, m), params.pi1, length=T)
-    return Law(shared, z, (z @ C.T).reshape(-1), F, F.mT @ F)
+    d = params.n_channels
+    n = 1 + T * d
+    x = jnp.tile(jnp.eye(n, dtype=params.A.dtype), L)
+    inside = jnp.repeat(data.inside.T, n, axis=1)
+    y = x[1:].reshape(T, d, L * n) * inside[:, None]
+    units = Complete(y, inside, x[0], None, jnp.zeros(T, x.dtype))
+    fwd = shared_passes.forward(params, units)
+    E = fwd.e.reshape(-1, L, n)[: n - 1].swapaxes(0, 1)
+    return Law(units, fwd, E, E.mT @ E)
 
 
-def _fill(law: Law, block: Group) -> tuple[Array, Array, Array, Array]:
-    """Return filled sequences (n, cells), K_mm⁻¹ (n, k, k), log |K_mm| (n,) and k (n,) of a block."""
-    y, hidden = block.y, block.hidden
-    n, cells = y.shape
-    more = hidden.shape[1]  # cells of unit precision and mean 0 stand in where fewer are missing
-    K = law.K[block.length]
-    a = jnp.pad((y - law.mean) @ K, [(0, 0), (0, more)])
-    K = jax.scipy.linalg.block_diag(K, jnp.eye(more, dtype=K.dtype))
-    inverse, logdet = spd_inverse(K[hidden[:, :, None], hidden[:, None]])
-    at = jnp.arange(n)[:, None], hidden
-    change = (inverse * a[at][:, None]).sum(-1)
-    filled = jnp.pad(y, [(0, 0), (0, more)]).at[at].add(-change)[:, :cells]
-    return filled, inverse, logdet, (hidden < cells).sum(1)
+def _precisions(law: Law, more: int) -> Array:
+    """Return H, with `more` cells of unit precision and mean 0 to stand in where fewer are missing."""
+    n = law.H.shape[1]
+    H = jnp.pad(law.H, [(0, 0), (0, more), (0, more)])
+    at = n + jnp.arange(more)
+    return H.at[:, at, at].set(1.0)
+
+
+def _fill(H: Array, block: Group) -> tuple[Array, Array, Array, Array, Array]:
+    """Return filled sequences x (n, 1 + cells + k), the places of their k missing cells, K_mm⁻¹, log |K_mm| and k."""
+    n, k = block.hidden.shape
+    H, at = H[block.length], 1 + block.hidden
+    x = jnp.pad(block.y, [(0, 0), (1, k)]).at[:, 0].set(1.0)
+    inverse, logdet = spd_inverse(H[at[:, :, None], at[:, None]])
+    each = jnp.arange(n)[:, None]
+    change = (inverse @ (x @ H)[each, at][..., None])[..., 0]
+    filled = x.at[each, at].add(-change)
+    return filled, at, inverse, logdet, (block.hidden < block.y.shape[1]).sum(1)
 
 
 class Found(NamedTuple):
     """The complete data that stand for the sequences with gaps, and what their sums do not say."""
 
+    law: Law
     data: Complete
-    fwd: Forward
     rest: Real[Array, ""]  # to add to their log-likelihood
 
 
-def _filter(
-    params: LDSParams,
-    data: Filled,
-    law: Law,
-    weights: list[Array] | None = None,
-) -> Found:
-    """Filter the complete data with the moments Σ_n w_n E[(1, y_n)(1, y_n)' | observed]."""
+def _filled_in(data: Filled, law: Law, weights: list[Array] | None = None) -> Found:
+    """Return unit vectors x that count with the moments Σ_n w_n E[x_n x_n' | observed], for each length."""
     weights = [group.weights for group in data.groups] if weights is None else weights
-    L, cells = law.K.shape[:2]
-
-    def add(carry, x):
-        G, rest = carry
-        block, w = x
-        filled, inverse, logdet, k = _fill(law, block)
-        rows = jnp.pad(filled, [(0, 0), (1, block.hidden.shape[1])]).at[:, 0].set(1.0)
-        at = 1 + block.hidden
-        moments = (rows * w[:, None]).T @ rows
-        moments = moments.at[at[:, :, None], at[:, None]].add(w[:, None, None] * inverse)
-        G = G.at[block.length].add(moments[: 1 + cells, : 1 + cells])
-        # complete data have p(y_m | y_o) too: its expected logarithm is ½ (log |K_mm| - k log 2π - k)
-        rest = rest + 0.5 * w @ (k * (1 + _LOG_2PI) - logdet)
-        return (G, rest), None
-
-    zero = jnp.zeros((), law.K.dtype)
-    carry = jnp.zeros((L, 1 + cells, 1 + cells), zero.dtype), zero
+    L, n, _ = law.H.shape
+    dtype = law.H.dtype
+    G, rest = jnp.zeros((L, n, n), dtype), jnp.zeros((), dtype)
+    n_t = jnp.zeros(data.inside.shape[1], dtype)
     for group, w in zip(data.groups, weights, strict=True):
-        carry, _ = lax.scan(add, carry, (group, w))
-    G, rest = carry
-    n_t = [w.sum(1) @ data.inside[g.length] for g, w in zip(data.groups, weights, strict=True)]
-    columns = _columns(G, data.inside, jnp.stack(n_t).sum(0))
-    return Found(columns, shared_passes.forward(params, columns, law.shared), rest)
+        H = _precisions(law, group.hidden.shape[2])
 
+        def add(carry, x, H=H):
+            G, rest = carry
+            block, w = x
+            filled, at, inverse, logdet, k = _fill(H, block)
+            moments = (filled * w[:, None]).T @ filled
+            moments = moments.at[at[:, :, None], at[:, None]].add(w[:, None, None] * inverse)
+            G = G.at[block.length].add(moments[:n, :n])
+            # complete data have p(y_m | y_o) too: its expected logarithm is ½ (log |K_mm| - k log 2π - k)
+            return (G, rest + 0.5 * w @ (k * (1 + _LOG_2PI) - logdet)), None
 
-def _columns(G: Array, inside: Array, n_t: Array) -> Complete:
-    """Return pseudo-sequences with the second moments G, for each length.
-
-    By polarisation, G = ¼ Σ_i (a_i + b_i)(a_i + b_i)' - (a_i - b_i)(a_i - b_i)' with a_i = G_i / s and b_i = s times a
-    unit vector: this needs no factor, and G may be singular, or indefinite where weights are negative.
-    """
-    L, n, _ = G.shape
-    size = lax.stop_gradient(jnp.sqrt(jnp.abs(G).max(1)))  # (L, n)
-    a = G / jnp.where(size > 0, size, 1.0)[:, None]
-    b = jnp.eye(n, dtype=G.dtype) * size[:, None]
-    columns = jnp.stack([a + b, a - b], axis=2) / 2  # (L, n, 2, n)
-    columns = jnp.moveaxis(columns, 1, 0).reshape(n, -1)
-    weights = jnp.tile(jnp.repeat(jnp.array([1.0, -1.0], G.dtype), n), L)
-    T = inside.shape[1]
-    y = columns[1:].reshape(T, -1, columns.shape[1])
-    return Complete(y, jnp.repeat(inside.T, 2 * n, axis=1), columns[0], weights, n_t)
+        (G, rest), _ = lax.scan(add, (G, rest), (group, w))
+        n_t = n_t + w.sum(1) @ data.inside[group.length]
+    T, d = data.inside.shape[1], law.units.y.shape[1]
+    Syy = jnp.einsum("ntitj->ij", G[:, 1:, 1:].reshape(L, T, d, T, d))
+    columns = law.units._replace(weights=G, n_t=n_t, sums=DataSums(Syy))
+    return Found(law, columns, rest)
 
 
 def _sum_forward(params: LDSParams, data: Filled) -> Found:
-    return _filter(params, data, joint_law(params, data))
+    return _filled_in(data, joint_law(params, data))
 
 
 def _sum_value(data: Filled, found: Found) -> Array:
-    return total(found.data, filter_terms(found.data, found.fwd)) + found.rest
+    return total(found.data, found.law.fwd) + found.rest
 
 
 def _sum_score(params: LDSParams, data: Filled, found: Found, weight: Array) -> tuple[Any, None]:
-    weights = found.data.weighted(jnp.ones_like(found.data.unit))
-    cotangent = Terms(-0.5 * weight * weights, -0.5 * weight * found.data.n_t)
-    return shared_passes.score(params, found.data, found.fwd, cotangent)[0], None
+    columns, fwd = found.data, found.law.fwd
+    back = shared_passes.backward(params, fwd)
+    grads, _ = shared_passes.summed_score(params, columns, fwd, back, columns.weighted, columns.n_t)
+    return jax.tree.map(lambda g: weight * g, grads), None
 
 
 def _each_value(data: Filled, law: Law) -> Array:
     """Return log p(y_n): that of the filled sequence, without the density of what was filled in."""
-    L, T = data.inside.shape
-    constants = law.shared.logdet.reshape(-1)[:T] + law.mean.size // T * _LOG_2PI
-    of_length = data.inside @ constants
+    T, d, _ = law.units.y.shape
+    of_length = data.inside @ (law.fwd.logdet.reshape(-1)[:T] + d * _LOG_2PI)
+    n = law.H.shape[1]
 
-    def block_values(block):
-        filled, _, logdet, k = _fill(law, block)
-        squares = (((filled - law.mean) @ law.F[block.length].T) ** 2).sum(1)
-        return -0.5 * (squares + of_length[block.length] + logdet - k * _LOG_2PI)
+    def values(group):
+        H = _precisions(law, group.hidden.shape[2])
 
-    return jnp.concatenate([lax.map(block_values, group).reshape(-1) for group in data.groups])
+        def of_block(block):
+            filled, _, _, logdet, k = _fill(H, block)
+            squares = ((filled[:, :n] @ law.E[block.length].T) ** 2).sum(1)
+            return -0.5 * (squares + of_length[block.length] + logdet - k * _LOG_2PI)
+
+        return lax.map(of_block, group).reshape(-1)
+
+    return jnp.concatenate([values(group) for group in data.groups])
 
 
 def by_group(groups: tuple[Any, ...], weights: Array) -> list[Array]:
@@ -207,14 +191,20 @@ def by_group(groups: tuple[Any, ...], weights: Array) -> list[Array]:
 
 def _each_score(params: LDSParams, data: Filled, law: Law, weights: Array) -> tuple[Any, Filled]:
     parts = by_group(data.groups, weights)
-    found = _filter(params, data, law, parts)
+    found = _filled_in(data, law, parts)
     grads, _ = _sum_score(params, data, found, jnp.ones((), weights.dtype))
 
-    def by_y(x):  # -K (y - μ) of the filled sequence, 0 at missing cells but for rounding
-        block, w = x
-        return -w[:, None] * ((_fill(law, block)[0] - law.mean) @ law.K[block.length])
+    def by_y(group, w):  # -K (y - μ) of the filled sequence, 0 at missing cells but for rounding
+        H = _precisions(law, group.hidden.shape[2])
 
-    dys = [lax.map(by_y, (group, w)) for group, w in zip(data.groups, parts, strict=True)]
+        def of_block(x):
+            block, w = x
+            cells = slice(1, law.H.shape[1])
+            return -w[:, None] * (_fill(H, block)[0] @ H[block.length])[:, cells]
+
+        return lax.map(of_block, (group, w))
+
+    dys = [by_y(group, w) for group, w in zip(data.groups, parts, strict=True)]
     return grads, only_values(data, dys)
 
 

@@ -12,6 +12,9 @@ from . import filled, observed
 from .skipping import MOST
 
 MULTIPLE = 8  # sizes of matrices are filled up to a multiple of this
+_MOST_SIZES = 4
+_OF_ENTRY = 0.0155  # microseconds for each entry of a matrix to invert, of 8 x 8 to 96 x 96
+_WORTH = 500.0  # microseconds that a further size must save: it is a program to compile
 _BLOCK = 1 << 18  # entries of all matrices of a block at most: 2 MB, so that a block stays in cache
 
 
@@ -78,14 +81,33 @@ def kept_steps(mask: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def sizes_of(k: np.ndarray) -> np.ndarray:
-    """Return the size (N,) that each sequence's matrix is filled up to: two sizes, with the least Σ size³, or one."""
+    """Return the size (N,) that each sequence's matrix is filled up to: of up to four sizes, those that cost least.
+
+    A size is a program to compile: it must save more than `_WORTH` in each E-step.
+    """
     rounded = np.maximum(-(-k // MULTIPLE), 1) * MULTIPLE
-    largest = rounded.max()
-    choices = [np.where(rounded <= size, size, largest) for size in np.unique(rounded)]
-    costs = [(x.astype(float) ** 3).sum() for x in choices]  # the last has one size
-    best = int(np.argmin(costs))
-    # a second size is a second program: it must save a tenth
-    return choices[best if costs[best] < 0.9 * costs[-1] else -1]
+    sizes, count = np.unique(rounded, return_counts=True)
+    many = np.cumsum(count)
+    # best[j]: the least cost of the sequences up to size j, and its sizes
+    best = [(_cost(sizes[j], many[j]), (j,)) for j in range(len(sizes))]
+    for _ in range(_MOST_SIZES - 1):
+        best = [
+            min(
+                [best[j]]
+                + [
+                    (best[i][0] + _cost(sizes[j], many[j] - many[i]) + _WORTH, (*best[i][1], j))
+                    for i in range(j)
+                ]
+            )
+            for j in range(len(sizes))
+        ]
+    chosen = sizes[list(best[-1][1])]
+    return chosen[np.searchsorted(chosen, rounded)]
+
+
+def _cost(size: int, n: int) -> float:
+    """Return the microseconds of n matrices of a size: inverse, and the way there and back."""
+    return _OF_ENTRY * size**2 * n
 
 
 def _cells(mask: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

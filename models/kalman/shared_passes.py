@@ -7,6 +7,7 @@ adjoint r from its end to everything else, so that a pass over the sequences is 
 moderate size for each block instead of many tiny ones for each step.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -213,20 +214,54 @@ def information(fwd: Forward | Gains, n_t: Array) -> Array:
 def score(
     params: LDSParams, data: "Complete", fwd: Forward, cotangent: "Terms"
 ) -> tuple[LDSParams, Any]:
-    """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, and the gradients in y, (T, d, N), or in y and inputs as data.
+    """Return Σ_n w_n ∇ log p(y_n), and the gradients in y, (T, d, N), or in y and inputs as data.
 
     The cotangent gives the weights w_n, and n_t, how many sequences reach step t, with their weights.
+    """
+    weights, n_t = -2 * cotangent.squares, -2 * cotangent.constants
+    back = backward(params, fwd)
+    x, r, u, *_ = back
+    grads, by_step = summed_score(
+        params, data, fwd, back, lambda x: x * weights[: x.shape[-1]], n_t
+    )
+    A = params.A
+    B, b, d, n = u.shape
+    dy = -(u.reshape(B, b * d, n) @ x) * weights
+    dy = dy.reshape(B * b, d, -1)[: data.y.shape[0]]
+    if by_step is None or data.u is None:
+        return grads, dy
+    l = A.shape[0]
+    ru_u = _same_step(by_step, 0, params.B.shape[1])
+    by_B = A.T @ ru_u[:l] + params.C.T @ ru_u[l:]  # E[e_t | y] = Q (A'r_t + C'u_t)
+    by_u = (A @ params.B).T @ r + (params.C @ params.B + params.D).T @ u
+    M = data.u.shape[2]
+    du = (by_u.reshape(B, -1, n) @ x[..., :M]) * weights[:M]
+    du = du.reshape(B * b, -1, M)[: data.y.shape[0]]
+    return (
+        grads._replace(B=by_B, D=ru_u[l:]),
+        jax.tree.map(jnp.zeros_like, data)._replace(y=dy, u=du),
+    )
+
+
+def summed_score(
+    params: LDSParams,
+    data: "Complete",
+    fwd: Forward,
+    back: Lifted,
+    weighted: Callable[[Array], Array],
+    n_t: Array,
+) -> tuple[LDSParams, Array | None]:
+    """Return Σ_n w_n ∇ log p(y_n) by Fisher's identity, less the part of inputs, and the sums that this part needs.
 
     With E[e_{t+1} | y] = Q r_t and E[v_t | y] = R u_t the inverses of Q and R cancel from ∂/∂A = Q^-1 E Σ e_{t+1} z_t'
     and the other gradients. The sequences enter through the moments of x, in which r, u and z are linear.
     """
-    weights, n_t = -2 * cotangent.squares, -2 * cotangent.constants
     A = params.A
     l = A.shape[0]
-    x, r, u, z, r0 = backward(params, fwd)
-    B, b, d, n = u.shape
+    x, r, u, z, r0 = back
+    b = u.shape[1]
     ru = jnp.concatenate([r, u], axis=2)
-    xw = x[:, l:] * weights  # r and u take nothing from m, nor from inputs
+    xw = weighted(x[:, l:])  # r and u take nothing from m, nor from inputs
     total = _sum(ru[..., l:], xw @ x.mT, jnp.concatenate([z, ru], axis=2))
     z_part, ru_part = total[:, :l], total[:, l:]
     by_step = None
@@ -245,23 +280,10 @@ def score(
         C=z_part[l:] + (KLam @ Pf - n_t * K.mT).sum(0),
         Q=0.5 * (ru_part[:l, :l] - Lam.sum(0)),
         R=0.5 * (ru_part[l:, l:] - (n_t * W.mT @ W + KLam @ K).sum(0)),
-        pi1=r0 @ (weights * data.unit),
-        V1=0.5 * (r0 * weights @ r0.T - Lam0),
+        pi1=r0 @ weighted(data.unit),
+        V1=0.5 * (weighted(r0) @ r0.T - Lam0),
     )
-    dy = -(u.reshape(B, b * d, n) @ x) * weights
-    dy = dy.reshape(B * b, d, -1)[: data.y.shape[0]]
-    if by_step is None or data.u is None:
-        return grads, dy
-    ru_u = _same_step(by_step, 0, params.B.shape[1])
-    by_B = A.T @ ru_u[:l] + params.C.T @ ru_u[l:]  # E[e_t | y] = Q (A'r_t + C'u_t)
-    by_u = (A @ params.B).T @ r + (params.C @ params.B + params.D).T @ u
-    M = data.u.shape[2]
-    du = (by_u.reshape(B, -1, n) @ x[..., :M]) * weights[:M]
-    du = du.reshape(B * b, -1, M)[: data.y.shape[0]]
-    return (
-        grads._replace(B=by_B, D=ru_u[l:]),
-        jax.tree.map(jnp.zeros_like, data)._replace(y=dy, u=du),
-    )
+    return grads, by_step
 
 
 def moments(
@@ -297,7 +319,7 @@ def moments(
     last = data.inside.sum(0).astype(int) - 1
     z_last = _last_states(params, fwd, x, z, last)
     reach = jnp.arange(b)[:, None] < b - last % b  # (b, N), step j + s is in the block
-    zz_last = (z_last * data.weighted(reach.astype(x.dtype))[:, None]) @ z_last.T  # (b, l, l)
+    zz_last = data.weighted(z_last * reach.astype(x.dtype)[:, None]) @ z_last.T  # (b, l, l)
     past = jnp.zeros_like(A)
     for s in reversed(range(1, b)):
         past = A @ (zz_last[s] + past) @ A.T

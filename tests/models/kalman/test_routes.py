@@ -19,7 +19,7 @@ from sparse_lds.models import (
     total_log_likelihood,
     with_own_levels,
 )
-from sparse_lds.models.kalman import routes
+from sparse_lds.models.kalman import packing, routes
 from sparse_lds.models.kalman.packing import kept_steps, sizes_of
 from sparse_lds.models.kalman.parts import Guarded, Parts, safe_stiffness, stiffness
 from sparse_lds.models.kalman.prepare import guarded, skipped
@@ -323,20 +323,25 @@ def test_costs_rise_with_gaps_steps_and_states():
     assert filled[0] and not filled[-1] and sorted(filled, reverse=True) == filled
 
 
-def test_sizes_are_the_cheapest_pair():
-    """Against all pairs; one size where a second does not save a tenth."""
+def test_sizes_are_the_cheapest():
+    """Against all sets of up to four sizes; each after the first must save what a program is worth."""
     rng = np.random.default_rng(0)
+    numbers = set()
     for _ in range(20):
-        k = rng.poisson(rng.uniform(1, 60), 50)
+        k = rng.poisson(rng.uniform(1, 60), rng.choice([50, 500, 5000]))
         rounded = np.maximum(8, -(-k // 8) * 8)
         found = sizes_of(k)
-        assert (found >= rounded).all() and len(set(found)) <= 2
-        largest = rounded.max()
-        pairs = [np.where(rounded <= a, a, largest) for a, _ in combinations(np.unique(rounded), 2)]
-        least = min([float((x.astype(float) ** 3).sum()) for x in pairs] + [np.inf])
-        one = len(k) * float(largest) ** 3
-        wanted = least if least < 0.9 * one else one
-        np.testing.assert_allclose((found.astype(float) ** 3).sum(), wanted)
+        assert (found >= rounded).all()
+
+        def cost(chosen, rounded=rounded):
+            size = chosen[np.searchsorted(chosen, rounded)].astype(float)
+            return packing._OF_ENTRY * (size**2).sum() + packing._WORTH * (len(chosen) - 1)
+
+        *smaller, largest = np.unique(rounded)
+        sets = [np.array([*few, largest]) for n in range(4) for few in combinations(smaller, n)]
+        np.testing.assert_allclose(cost(np.unique(found)), min(cost(x) for x in sets))
+        numbers.add(len(np.unique(found)))
+    assert numbers == {1, 2, 3, 4}
 
 
 def test_guarded_data_are_what_large_cohorts_get():
