@@ -17,6 +17,7 @@ from .outputs import write_csv
 
 FIELDS = {  # column of the comparison: attribute of a link
     "map": "map",
+    "center": "center",
     "mean": "mean",
     "hdi_low": "low",
     "hdi_high": "high",
@@ -66,8 +67,9 @@ def to_networkx(
     """Return the graph of A: a node for each state, an edge for each entry that is not zero by the MAP.
 
     Entries that the MAP sets to zero against the data (`contradicted`) are edges too; with `every` all entries are.
-    An edge has map, mean, low and high (of the posterior's interval), p_zero, bayes_factor_zero, verdict, map_zero,
-    and stability, (l, l) from `stability_selection`, where it is given. An entry A_ii is a loop. What is not known is
+    An edge has map, center (what the prior pulls the entry to: "zero" is this value), mean, low and high (of the
+    posterior's interval), p_zero, bayes_factor_zero, verdict, map_zero, and stability, (l, l) from
+    `stability_selection`, where it is given. An entry A_ii is a loop. What is not known is
     left out.
     """
     graph = nx.DiGraph()

@@ -69,7 +69,9 @@ def check_frame(frame, columns) -> Any:  # pandas types tell a checker little
         raise TypeError(f"frame is a {type(frame).__name__}; give a pandas DataFrame")
     for c in columns:
         if c not in frame:
-            raise ValueError(f"frame has no column {c!r} (an index: reset_index) but {list(frame)}")
+            raise ValueError(
+                f"frame has no column {c!r}; it has {list(frame)} (an index becomes a column by reset_index)"
+            )
     check_unique(frame, "frame.columns")
     check_unique(columns, "the columns to read")
     if len(frame) == 0:

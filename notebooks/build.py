@@ -102,6 +102,7 @@ def main() -> None:
     if version("jaxlib").startswith("0.10."):  # other versions may not know the flag
         # half of a notebook's time was XLA's compiler; other emitters make kernels as fast in half of it
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    os.environ["TQDM_DISABLE"] = "1"  # a committed notebook has no bars
     os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # tqdm, where there are no widgets
     with ThreadPoolExecutor(2) as pool:
         jobs = pool.map(lambda name: build(name, compare), names)

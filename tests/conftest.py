@@ -1,6 +1,7 @@
 """For all tests: 64-bit arithmetic, a fixed Hypothesis profile, and the record of errors."""
 
 import os
+import tempfile
 from importlib.metadata import version
 
 # Most of the tests' time is XLA's compiler: its cheapest settings, before JAX is imported. Rounding may differ. A flag
@@ -17,6 +18,12 @@ import shapes
 from hypothesis import settings
 
 jax.config.update("jax_enable_x64", True)
+
+# Programs are forgotten after each module: those that another one needs again come from disk, for each worker its own.
+_programs = tempfile.TemporaryDirectory(prefix="sparse-lds-tests-")
+jax.config.update("jax_compilation_cache_dir", _programs.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 shapes.check_package()
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)

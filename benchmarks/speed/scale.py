@@ -63,8 +63,6 @@ def fit_folder(path: str, iterations: int) -> dict:
     """Make the one pass over a folder, then fit."""
     import jax
 
-    import pyarrow.dataset  # noqa: F401: imported before the clock starts, as in `read_alone`
-
     from sparse_lds.inference import fit_em
     from sparse_lds.models import open_cohort
 

@@ -124,7 +124,9 @@ def fit(
         data, out, options, force, model, starts=starts or 3, seed=seed, max_iter=max_iter, say=say,
         progress=progress(),
     )  # fmt: skip
-    say(f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, variance.csv")
+    say(
+        f"wrote {folder}/fit.json, params.json, A.csv, selection.csv, skill.csv, structures.csv, variance.csv"
+    )
 
 
 @app.command(cls=ShortHelp, context_settings=SETTINGS, rich_help_panel=STEPS)

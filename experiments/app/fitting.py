@@ -25,6 +25,7 @@ from ...models.inputs import INTERCEPT
 from ..outputs import write_csv
 from ..saving import save_fit
 from ..skill import Skill, skill
+from .structures import links_of, write_links
 
 Say = Callable[[str], None]
 _EITHER = {"auto": (False, True), "yes": (True,), "no": (False,)}
@@ -93,7 +94,7 @@ def fit_job(
     say: Say,
     progress: bool,
 ) -> FitResult:
-    """Fit, and write fit.json, params.json, A.csv, variance.csv, selection.csv, skill.csv and skill.txt."""
+    """Fit, and write fit.json, params.json, and as CSV files A, variance, selection, skill and structures."""
     candidates = model.candidates(cohort)
     found = _selected(cohort, candidates, model, seed, max_iter, say, progress)
     shown = None
@@ -116,6 +117,10 @@ def fit_job(
     say(summary(fit, cohort, shown))
     if found is not None:
         say(how_chosen(found))
+        links = links_of(found, fit, cohort, state_names(fit, cohort))
+        write_links(links, folder)
+        if links is not None:
+            say(str(links))
     for warning in fit.warnings:
         say(f"warning: {warning}")
     return fit

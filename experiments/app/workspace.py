@@ -71,6 +71,7 @@ def folder_for(out: Path) -> Path:
 # what a fit writes
 OF_A_FIT = (
     "fit.json", "params.json", "A.csv", "B.csv", "D.csv", "variance.csv", "selection.csv", "skill.csv", "skill.txt",
+    "structures.csv",
 )  # fmt: skip
 # what `compare` writes, the report last
 OF_A_COMPARISON = (

@@ -22,7 +22,7 @@ _WIDE, _HIGH = 0.46, 0.62  # of a curve in a cell of width and height 1
 def plot_prior_posterior(
     comparison: Comparison, posterior: Any, *, truth: np.ndarray | None = None
 ) -> Figure:
-    """Draw prior and posterior of each A_ij in its place in the matrix, with their densities at zero joined.
+    """Draw prior and posterior of each A_ij in its place in the matrix, and join their densities at the prior's centre.
 
     The ratio of the two dots is the Bayes factor of zero, up to what other entries tell of a β that is unknown: the
     prior is drawn with β as the posterior has it. With spike and slab the bars at zero are its probability before and
@@ -49,7 +49,7 @@ def plot_prior_posterior(
             axis.text(j, i + 0.05, f"{row['mean']:.2f}", ha="center", va="center", color=POSTERIOR)
             continue
         prior = None if before is None else before[:, i, j]
-        _draw_entry(axis, i, j, draws[:, i, j], prior, limit)
+        _draw_entry(axis, i, j, draws[:, i, j], prior, limit, row["center"])
         _mark(axis, i, j, row, limit, None if truth is None else float(truth[i, j]))
     names = [str(name) for name in t.index.get_level_values("state").unique()]
     long = max(map(len, names)) > 3
@@ -60,7 +60,7 @@ def plot_prior_posterior(
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     axis.set_title(
-        "Prior against posterior; in the corner the Bayes factor of zero\n"
+        f"Prior against posterior; in the corner the Bayes factor of {_value(t)}\n"
         + legend_of_verdicts(set(t["verdict"])),
         fontsize=9,
     )
@@ -140,15 +140,22 @@ def _limit(t: Any, l: int) -> float:
     return max(2.0 * float(np.quantile(ends[other], 0.75)), 1e-3)
 
 
-def _draw_entry(axis: Any, i: int, j: int, after: Any, before: Any, limit: float) -> None:
-    """Draw the densities of an entry in its cell, each as a part of the higher one, and join them at zero."""
+def _value(t: Any) -> str:
+    """Return what the Bayes factors are of, in words."""
+    return "what the prior pulls to" if t["center"].any() else "zero"
+
+
+def _draw_entry(
+    axis: Any, i: int, j: int, after: Any, before: Any, limit: float, center: float
+) -> None:
+    """Draw the densities of an entry in its cell, each as a part of the higher one, and join them at the centre."""
     x = np.linspace(-limit, limit, 81)
     curves, bars = [], []
     for draws, color in ((before, PRIOR), (after, POSTERIOR)):
         if draws is None:
             continue
-        at_zero = float((draws == 0).mean())
-        rest = draws[draws != 0]
+        at_zero = float((draws == center).mean())
+        rest = draws[draws != center]
         curves.append(((1 - at_zero) * _density(rest, x), color))
         bars.append((at_zero, color))
     top = max((float(y.max()) for y, _ in curves), default=0.0) or 1.0
@@ -157,14 +164,17 @@ def _draw_entry(axis: Any, i: int, j: int, after: Any, before: Any, limit: float
         high = base - _HIGH * y / top
         at = j + _WIDE * np.concatenate([x[:1], x, x[-1:]]) / limit
         axis.fill(at, np.concatenate([[base], high, [base]]), fc=(color, 0.25), ec=color, lw=0.9)
+    if abs(center) > limit:
+        return
+    at_center = j + _WIDE * center / limit
     if any(share for share, _ in bars):  # spike and slab
         for (share, color), aside in zip(bars, (-0.03, 0.03), strict=True):
-            axis.plot([j + aside] * 2, [base, base - _HIGH * share], color=color, lw=2.5)
+            axis.plot([at_center + aside] * 2, [base, base - _HIGH * share], color=color, lw=2.5)
         return
-    dots = [base - _HIGH * y[40] / top for y, _ in curves]
-    axis.plot([j] * len(dots), dots, color="0.35", lw=0.7)
+    dots = [base - _HIGH * np.interp(center, x, y) / top for y, _ in curves]
+    axis.plot([at_center] * len(dots), dots, color="0.35", lw=0.7)
     for (_, color), y in zip(curves, dots, strict=True):
-        axis.plot(j, y, ".", color=color, ms=5)
+        axis.plot(at_center, y, ".", color=color, ms=5)
 
 
 def _mark(axis: Any, i: int, j: int, row: Any, limit: float, truth: float | None) -> None:

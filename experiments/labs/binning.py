@@ -160,7 +160,8 @@ def _patients_with_panels(bins: _Bins, labs: Labs, min_panels: int, width: Durat
     if not enough.any():
         dropped = [line.strip() for line in labs.log if line.startswith("  dropped")]
         told = f" (while reading: {'; '.join(dropped)})" if dropped else ""
-        raise TooFewPanels(too_few_panels(n_panels, min_panels, labs.tests, width) + told)
+        seen = dict(zip(labs.tests, np.isfinite(bins.mean).mean(0), strict=True))
+        raise TooFewPanels(too_few_panels(n_panels, min_panels, seen, width) + told)
     return enough
 
 

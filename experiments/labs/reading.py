@@ -212,5 +212,6 @@ def _require_columns(name: str, columns: list[str], needed: Iterable[Any]) -> No
     check_columns(f"what is read of {name}", needed)
     if absent:
         raise ValueError(
-            f"{name} has no column {absent[0]!r}; it has {', '.join(map(repr, columns))}"
+            f"{name} has no column {absent[0]!r}; it has {', '.join(map(repr, columns))}: name yours with --id, "
+            "--time, --test, --value (in Python id=, time=, …)"
         )

@@ -1,6 +1,6 @@
 """What the times between panels say of a grid: whether its step suits them, and which one would."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from .durations import Duration, in_unit
 from .times import Clock
 
 _LEAST_FILLED = 1e-3  # of the bins between a patient's first and last value
+_RARE = 0.25  # of the bins that the most frequent test has: a test with fewer keeps bins from being panels
 _MOST_CELLS = 2e8  # of a cohort, which is one padded array: 1.6 GB
 
 
@@ -47,11 +48,22 @@ def usual_step(
 
 
 def too_few_panels(
-    n_panels: np.ndarray, min_panels: int, tests: Sequence[str], width: Duration
+    n_panels: np.ndarray, min_panels: int, seen: Mapping[str, float], width: Duration
 ) -> str:
-    """Return the error for a grid on which no patient has `min_panels` panels; `n_panels` (P,) is what they have."""
-    most, names = int(n_panels.max()), ", ".join(tests)
+    """Return the error for a grid on which no patient has `min_panels` panels; `n_panels` (P,) is what they have.
+
+    `seen` has for each test the share of bins with a value.
+    """
+    most, names = int(n_panels.max()), ", ".join(seen)
     text = f"no patient has {min_panels} panels, bins of {width} with all of {names}; the most is {most}"
+    rare = [
+        f"{name} ({share:.0%})"
+        for name, share in seen.items()
+        if share < _RARE * max(seen.values())
+    ]
+    if rare:
+        few = f"few bins have {', '.join(rare)}"
+        return f"{text}; {few}: leave such tests out (--tests), or lower --panels (min_panels)"
     if most == 0:
         return f"{text}: widen --step, or choose --tests that are taken together"
     shares = [f"{np.mean(n_panels >= k):.0%}" for k in (3, 5)]

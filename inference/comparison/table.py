@@ -39,10 +39,11 @@ def compare_map_posterior(
     `definition` of the result), `truth` an A (l, l) whose nonzeros are to be found, `names` are names of the states in
     place of numbers.
 
-    Columns: map, map_zero (exactly zero), verdict (on what the MAP says, by the data), bayes_factor_zero, p_zero and
-    contraction (see evidence.py), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more probable
-    sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and agreement, the
-    share of rules that agree with the MAP. With inputs, `inputs` of the result is a table for B.
+    Columns: map, map_zero (exactly at the prior's centre), center (zero, or what the prior pulls the entry to: all
+    probabilities and Bayes factors of zero are of it), verdict (on what the MAP says, by the data), bayes_factor_zero,
+    p_zero and contraction (see evidence.py), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more
+    probable sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and agreement,
+    the share of rules that agree with the MAP. With inputs, `inputs` of the result is a table for B.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")
@@ -75,6 +76,7 @@ def compare_map_posterior(
     columns = {
         "map": A_map,
         "map_zero": map_zero,
+        "center": np.broadcast_to(center, (l, l)),
         "verdict": verdicts(map_zero, found, odds, contraction, same),
         **found._asdict(),
         "mean": flat.mean(0),

@@ -62,7 +62,8 @@ def check_types(cohort: Any, init: Any, tol: Any) -> None:
     """Raise unless the arguments of a fit are of the kinds that it takes."""
     if not isinstance(cohort, Cohort | DiskCohort):
         raise TypeError(
-            f"cohort is a {type(cohort).__name__}; give a Cohort, such as Cohort.from_array(y) with y (N, T, d)"
+            f"cohort is a {type(cohort).__name__}; give a Cohort, such as Cohort.from_array(y) with y (N, T, d), NaN "
+            "where a cell is missing"
         )
     if not (init is None or isinstance(init, str | LDSParams)):
         raise TypeError(
@@ -222,7 +223,7 @@ def warnings_of_input(cohort: Cohort, constraints: Constraints, given: bool) -> 
             )
             continue
         mean, sd = np.mean(y[seen]), np.std(y[seen])
-        if abs(mean) > 5 * sd and INTERCEPT not in cohort.inputs:
+        if abs(mean) > 1.5 * sd and INTERCEPT not in cohort.inputs:
             found.append(
                 f"channel {name!r} has mean {mean:.3g} and sd {sd:.3g}, and the model no intercept: "
                 "fit cohort.standardize(), or cohort.with_intercept()"

@@ -186,6 +186,11 @@ def _unmixed(bad: Any, n: int, what: str, most: float, least: float) -> str:
     """Return a sentence on the quantities that have not mixed, and the worst of them."""
     worst = bad["r_hat"].idxmax() if bad["r_hat"].max() > most else bad["ess_bulk"].idxmin()
     row = bad.loc[worst]
+    if bad["r_hat"].max() <= most:  # the chains agree
+        return (
+            f"{len(bad)} of {n} {what} have too few draws that count: an ESS of {least:.0f} is wanted, and the least "
+            f"is {min(row['ess_bulk'], row['ess_tail']):.0f}, of {worst}. Draw more."
+        )
     rhat = "" if np.isnan(row["r_hat"]) else f"R-hat {row['r_hat']:.3f}, "
     return (
         f"{len(bad)} of {n} {what} have not mixed (R-hat above {most:.3g} or ESS below {least:.0f}); the worst is "

@@ -48,7 +48,7 @@ def sample_posterior(
     max_tree_depth: int = 10,
     adapt_mass: bool = True,
     folder: str | os.PathLike | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Any:
     """Sample the posterior of `lds_model` around a fit: of all parameters that the basis allows, with β unknown.
 
@@ -62,6 +62,7 @@ def sample_posterior(
     - Chains start near the mode, with its curvature as masses; with `adapt_mass` they change to masses from their own
       draws after half of the warm-up.
     - `num_predictive` replicated cohorts are drawn for each chain.
+    - `progress` shows a bar. By default it comes after half a minute, where there is more than that to wait for.
     - With a `folder` every chain is saved there as it goes: the same call goes on after an interruption, and gives the
       same draws as one that was never interrupted. Ctrl-C returns the draws made so far.
 
@@ -98,12 +99,9 @@ def sample_posterior(
         folder, keys, cohort, fit, prior, target.priors, settings, num_samples, num_chains
     )
 
-    bar = tqdm(
-        total=num_chains * (2 * half + num_samples),
-        disable=not progress,
-        desc="posterior",
-        unit="it",
-    )
+    # tqdm's own environment variables (TQDM_DISABLE=1) count where nothing is asked for
+    shown = {"delay": 30} if progress is None else {"disable": not progress}
+    bar = tqdm(total=num_chains * (2 * half + num_samples), desc="posterior", unit="it", **shown)
     lock = threading.Lock()
 
     def advanced(n: int) -> None:

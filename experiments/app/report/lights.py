@@ -10,6 +10,7 @@ from ....inference.posterior.diagnostics import CONDITIONAL, ESS
 from ...coverage import Coverage
 from ...labs import Binned
 from ...skill import Skill
+from ..structures import Links
 
 WORDS = {"good": "good", "care": "with care", "bad": "not to be used", "unknown": "not checked"}
 _FEW_PATIENTS, _MOSTLY_EMPTY, _OFF = 20, 0.6, 0.05
@@ -59,6 +60,13 @@ def fit_light(fit: FitResult) -> Light:
     if fit.warnings:
         return Light("Fit", "care", f"{reason} {fit.warnings[0]}")
     return Light("Fit", "good" if fit.converged else "care", reason)
+
+
+def links_light(links: Links) -> Light:
+    """Return whether the links of the fit stand in other structures that forecast as well."""
+    if not links.others or links.table.empty:
+        return Light("Links", "unknown", str(links))
+    return Light("Links", "good" if links.stand.all() else "care", str(links))
 
 
 def posterior_light(posterior: Any) -> Light:

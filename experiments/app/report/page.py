@@ -19,9 +19,10 @@ from ....models.files import fingerprint, write_whole
 from ...coverage import Coverage, forecast_coverage
 from ...labs import Binned
 from ...skill import Skill
+from ..structures import read_links
 from . import sections
 from .input_section import input_section
-from .lights import data_light, fit_light, forecast_light, posterior_light
+from .lights import data_light, fit_light, forecast_light, links_light, posterior_light
 from .network_svg import network
 from .parts import Section, lines
 
@@ -59,12 +60,14 @@ def context(results: Results) -> dict[str, Any]:
     binned, fit, comparison = results.binned, results.fit, results.comparison
     skill = saved_skill(results.folder)
     coverage = forecast_coverage(jax.random.key(results.seed), results.posterior, binned.cohort)
+    links = read_links(results.folder)
     names = [str(x) for x in comparison.table.index.get_level_values("state").unique()]
     found = [
         *results.extra,
         sections.data_section(binned, results.folder),
         sections.choice_section(results.folder, fit),
         sections.fit_section(fit, binned, names),
+        sections.links_section(links),
         input_section(
             fit, binned, names, results.folder, comparison.inputs, results.posterior, results.seed
         ),
@@ -83,6 +86,7 @@ def context(results: Results) -> dict[str, Any]:
             data_light(binned),
             fit_light(fit),
             posterior_light(results.posterior),
+            *([] if links is None else [links_light(links)]),
             forecast_light(skill, coverage),
         ],
         "numbers": numbers(comparison, results.posterior, skill, coverage, named(binned, names)),

@@ -24,6 +24,7 @@ from ...figures import (
 )
 from ...labs import Binned
 from ...skill import Skill
+from ..structures import MEANING, Links
 from .lights import data_light
 from .parts import Part, Section, figure, lines, table, text
 
@@ -114,6 +115,15 @@ def fit_section(fit: FitResult, binned: Binned, names: list[str]) -> Section:
         parts.append(text(f"Of {logged} {words}"))
     words = f"{zeros} of {fit.zeros.size} entries of A are exactly {fit._zero}; {fit.reason}."
     return Section("The fit (MAP)", words, parts, "fit")
+
+
+def links_section(links: Links | None) -> Section | None:
+    """Return the links of the fit beside those of other structures; None where there is nothing to compare."""
+    if links is None or links.table.empty or not links.others:
+        return None
+    shown = links.table.assign(stands=np.where(links.stand, "yes", "no"))
+    parts = [table(shown, MEANING)]
+    return Section("Do the links depend on the structure?", str(links), parts, "structures")
 
 
 def skill_section(skill: Skill | None) -> Section | None:
@@ -222,7 +232,8 @@ def entries_section(comparison: Comparison) -> Section:
         "bayes_factor_zero",
     ]
     rest = [name for name in t.columns if name not in first]
-    caption = (
+    other = "Zero means: at the value in the column center, to which the prior pulls. "
+    caption = (other if t["center"].any() else "") + (
         "A click on a heading sorts. p_small is P(|A| < ε), p_sign the probability of the more probable sign, "
         "agreement the share of rules that say what the MAP says."
     )
