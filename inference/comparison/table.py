@@ -42,8 +42,8 @@ def compare_map_posterior(
     Columns: map, map_zero (exactly at the prior's centre), center (zero, or what the prior pulls the entry to: all
     probabilities and Bayes factors of zero are of it), verdict (on what the MAP says, by the data), bayes_factor_zero,
     p_zero and contraction (see evidence.py), mean, sd, hdi_low, hdi_high, p_small = P(|A_ij| < ε), p_sign (of the more
-    probable sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and agreement,
-    the share of rules that agree with the MAP. With inputs, `inputs` of the result is a table for B.
+    probable sign), zero_<rule> for each rule, prior_<rule>, what the rule says of draws from the prior alone, and
+    agreement, the share of rules that agree with the MAP. With inputs, `inputs` of the result is a table for B.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be positive")

@@ -18,7 +18,7 @@ from jaxtyping import Integer, Real
 from ..linalg import spd_inverse
 from ..params import LDSParams
 from . import shared_passes
-from .complete import Complete, statistics, total
+from .complete import Complete, statistics
 from .derivative import fisher_rule
 from .shared_passes import Forward
 from .statistics import DataSums, ExpectedStatistics
@@ -62,7 +62,7 @@ class Filled(NamedTuple):
         return stats._replace(
             n_emissions=stats.n_emissions - n_empty,
             Syy=stats.Syy - n_empty * params.R,  # there y_t is C z_t
-            log_likelihood=stats.log_likelihood + found.rest,
+            log_likelihood=_sum_value(self, found),
         )
 
 
@@ -150,7 +150,16 @@ def _sum_forward(params: LDSParams, data: Filled) -> Found:
 
 
 def _sum_value(data: Filled, found: Found) -> Array:
-    return total(found.data, found.law.fwd) + found.rest
+    """Return Σ_n w_n log p(y_n): the sum of squared innovations E x is that of H G."""
+    law, n_t = found.law, found.data.n_t
+    constants = _step_constants(law) @ n_t
+    return -0.5 * (jnp.vdot(law.H, found.data.weights) + constants) + found.rest
+
+
+def _step_constants(law: Law) -> Array:
+    """Return log |S_t| + d log 2π, (T,)."""
+    T, d, _ = law.units.y.shape
+    return law.fwd.logdet.reshape(-1)[:T] + d * _LOG_2PI
 
 
 def _sum_score(params: LDSParams, data: Filled, found: Found, weight: Array) -> tuple[Any, None]:
@@ -162,8 +171,7 @@ def _sum_score(params: LDSParams, data: Filled, found: Found, weight: Array) -> 
 
 def _each_value(data: Filled, law: Law) -> Array:
     """Return log p(y_n): that of the filled sequence, without the density of what was filled in."""
-    T, d, _ = law.units.y.shape
-    of_length = data.inside @ (law.fwd.logdet.reshape(-1)[:T] + d * _LOG_2PI)
+    of_length = data.inside @ _step_constants(law)
     n = law.H.shape[1]
 
     def values(group):
