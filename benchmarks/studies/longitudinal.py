@@ -113,9 +113,10 @@ def french_fries() -> Cohort:
     """
     frame = table("reshape2", "french_fries")
     ids = "person " + frame["subject"].astype(str) + ", oil " + frame["treatment"].astype(str)
-    frame = frame.assign(id=ids, week=frame["time"].astype(int))
+    # under a name that is no unit: weeks would be read as such
+    frame = frame.assign(id=ids, step=frame["time"].astype(int))
     tastes = ["potato", "buttery", "grassy", "rancid", "painty"]
-    return panel(frame, tastes, id="id", time="week")
+    return panel(frame, tastes, id="id", time="step")
 
 
 def counted(package: str, item: str, columns: list[str], *, id: str, time: str = "year") -> Cohort:
