@@ -43,9 +43,10 @@ class Streamed(NamedTuple):
         sample, summary = cohort.without(()).sample, cohort.summary
         gaps = count_gaps(np.asarray(sample.mask), np.asarray(sample.lengths))
         lengths = np.unique([T for _, T in summary.lengths])
-        n = -(-min(_CHUNK, sum(summary.lengths.values())) // 8) * 8
+        N = sum(summary.lengths.values())
+        n = -(-min(_CHUNK, N) // 8) * 8
         T, d = cohort.n_steps, cohort.n_channels
-        plan = plan_of(gaps, summary.most_missing, lengths, n, T, d, n_states)
+        plan = plan_of(gaps, summary.most_missing, lengths, N, n, T, d, n_states)
         shift, scale = (np.array(x) for x in (cohort.labels.shift, cohort.labels.scale))
         devices = () if mesh is None else tuple(mesh.local_devices)
         return cls(

@@ -80,14 +80,15 @@ def kept_steps(mask: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return kept | ((t - last) % MOST == 0) & (t < lengths[:, None])
 
 
-def sizes_of(k: np.ndarray) -> np.ndarray:
+def sizes_of(k: np.ndarray, times: float = 1.0) -> np.ndarray:
     """Return the size (N,) that each sequence's matrix is filled up to: of up to four sizes, those that cost least.
 
-    A size is a program to compile: it must save more than `_WORTH` in each E-step.
+    A size is a program to compile: it must save more than `_WORTH` in each E-step, in which every sequence stands for
+    `times` of its kind.
     """
     rounded = np.maximum(-(-k // MULTIPLE), 1) * MULTIPLE
     sizes, count = np.unique(rounded, return_counts=True)
-    many = np.cumsum(count)
+    many = np.cumsum(count) * times
     # best[j]: the least cost of the sequences up to size j, and its sizes
     best = [(_cost(sizes[j], many[j]), (j,)) for j in range(len(sizes))]
     for _ in range(_MOST_SIZES - 1):
@@ -105,7 +106,7 @@ def sizes_of(k: np.ndarray) -> np.ndarray:
     return chosen[np.searchsorted(chosen, rounded)]
 
 
-def _cost(size: int, n: int) -> float:
+def _cost(size: int, n: float) -> float:
     """Return the microseconds of n matrices of a size: inverse, and the way there and back."""
     return _OF_ENTRY * size**2 * n
 

@@ -48,15 +48,15 @@ class Plan(NamedTuple):
 
 
 def plan_of(
-    gaps: Gaps, most: int, lengths: np.ndarray, n: int, T: int, d: int, n_states: int
+    gaps: Gaps, most: int, lengths: np.ndarray, N: int, n: int, T: int, d: int, n_states: int
 ) -> Plan:
-    """Return the plan for pieces of n sequences, from the gaps of a sample, the most missing cells, and all lengths."""
+    """Return the plan for pieces of n of N sequences, from a sample's gaps, the most missing cells, and all lengths."""
     plan = Plan(n, T, d, np.unique(lengths))
     costs = [route_cost(route, gaps, n_states, d) for route in (Route.FILTERED, Route.FILLED)]
     if T * d > _MOST_CELLS or costs[0] <= costs[1]:
         return plan
     k = np.append(gaps.k, most)
-    sizes = tuple(np.unique(sizes_of(k)).tolist())
+    sizes = tuple(np.unique(sizes_of(k, N / len(k))).tolist())
     share = n / len(gaps.k)
     of_size = np.searchsorted(sizes, gaps.k)
     widths = []

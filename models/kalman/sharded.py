@@ -108,7 +108,7 @@ def _with_gaps(
     if cohort.u is not None:  # the filter takes inputs, and its shapes are the same for all shards
         return [_of_inputs(cohort, weights, i, D, n, dtype) for i in range(D)]
     every = count_gaps(mask, lengths)
-    plan = plan_of(every, int(every.k.max()), lengths, n, T, d, n_states)
+    plan = plan_of(every, int(every.k.max()), lengths, N, n, T, d, n_states)
     gaps = [type(every)(*(x[i::D] for x in every)) for i in range(D)]
     plan = plan_for(gaps, plan) if plan.sizes else plan
     return [piece(plan, y[i::D], mask[i::D], lengths[i::D], weights[i::D], dtype) for i in range(D)]
