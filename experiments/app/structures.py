@@ -36,7 +36,7 @@ class Links(NamedTuple):
         return list(self.table.columns[3:])
 
     @property
-    def stand(self) -> np.ndarray:
+    def stand(self) -> Any:
         """Whether each link stands in all of the other structures."""
         chosen = self.table["chosen"].to_numpy(float)[:, None]
         values = self.table[self.others].to_numpy(float)

@@ -100,7 +100,7 @@ def sample_posterior(
     )
 
     # tqdm's own environment variables (TQDM_DISABLE=1) count where nothing is asked for
-    shown = {"delay": 30} if progress is None else {"disable": not progress}
+    shown: dict[str, Any] = {"delay": 30} if progress is None else {"disable": not progress}
     bar = tqdm(total=num_chains * (2 * half + num_samples), desc="posterior", unit="it", **shown)
     lock = threading.Lock()
 

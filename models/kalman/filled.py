@@ -151,9 +151,9 @@ def _sum_forward(params: LDSParams, data: Filled) -> Found:
 
 def _sum_value(data: Filled, found: Found) -> Array:
     """Return Σ_n w_n log p(y_n): the sum of squared innovations E x is that of H G."""
-    law, n_t = found.law, found.data.n_t
-    constants = _step_constants(law) @ n_t
-    return -0.5 * (jnp.vdot(law.H, found.data.weights) + constants) + found.rest
+    law, G = found.law, jnp.asarray(found.data.weights)
+    constants = _step_constants(law) @ found.data.n_t
+    return -0.5 * (jnp.vdot(law.H, G) + constants) + found.rest
 
 
 def _step_constants(law: Law) -> Array:
