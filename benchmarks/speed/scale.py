@@ -62,9 +62,12 @@ def read_alone(path: str) -> dict:
 def fit_folder(path: str, iterations: int) -> dict:
     """Make the one pass over a folder, then fit."""
     import jax
+    import pyarrow.dataset
 
     from sparse_lds.inference import fit_em
     from sparse_lds.models import open_cohort
+
+    assert pyarrow.dataset  # imported before the clock starts, as in `read_alone`
 
     jax.config.update("jax_enable_x64", True)
     found = {"import_GB": peak_memory()}
